@@ -1,0 +1,244 @@
+"""Catalogue + versions -> import hooks. Decides each drift's state; never raises from a hook.
+
+wrapt removes a post-import hook before it runs it, so a hook that raises fails the import once and the next import
+succeeds unpatched. Everything that goes wrong inside a hook therefore becomes a state, and a blocked drift raises at
+the *call* that would have met it.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import sys
+import threading
+from typing import Any
+
+from . import matrix, patching, versions
+from .drift import Drift, DriftError, Outcome, State, wrap
+from .drifts import catalogue
+
+__all__ = ["activate", "deactivate", "is_active", "outcomes", "require"]
+
+log = logging.getLogger("speculators_compat")
+
+SWITCH = "SPECULATORS_COMPAT"
+DISABLE = "SPECULATORS_COMPAT_DISABLE"
+
+_lock = threading.RLock()
+_outcomes: dict[str, Outcome] = {}
+_order: list[str] = []  # ids in the order in which they were applied: undo goes backwards
+_hooked: set[str] = set()
+_active = False
+_said_late = False
+_said_newer = False
+
+
+def is_active() -> bool:
+    """Whether the shim is switched on in this process."""
+    return _active
+
+
+def outcomes() -> tuple[Outcome, ...]:
+    """State of every drift in this process, sorted by id."""
+    with _lock:
+        return tuple(_outcomes[drift.id] for drift in catalogue() if drift.id in _outcomes)
+
+
+def activate() -> tuple[Outcome, ...]:
+    """Switch the shim on: register a hook per consumer module, patch what is already imported.
+
+    Activating twice is once. ``SPECULATORS_COMPAT=0`` makes this a no-op that marks every drift off;
+    ``SPECULATORS_COMPAT_DISABLE=id,id`` switches single drifts off.
+
+    Returns:
+        The state of every drift.
+    """
+    global _active
+    with _lock:
+        if _active:
+            return outcomes()
+        disabled = _disabled()
+        for drift in catalogue():
+            _outcomes[drift.id] = _initial(drift, disabled)
+        if os.environ.get(SWITCH, "1") == "0":
+            return outcomes()
+        _active = True
+        modules = sorted({drift.module for drift in catalogue()})
+        late = [name for name in modules if name in sys.modules]
+        if late:
+            _say_late(late)
+        for module in modules:
+            _hook(module)
+        return outcomes()
+
+
+def deactivate() -> None:
+    """Switch the shim off and restore every patched object exactly."""
+    global _active
+    with _lock:
+        _active = False
+        while _order:
+            patching.restore(_outcomes[_order.pop()].undo)
+        for outcome in _outcomes.values():
+            # Tripwires of blocked drifts are journalled in _order as well; only states remain.
+            outcome.state, outcome.reason = State.OFF, "deactivated"
+
+
+def require(drift_id: str) -> None:
+    """Raise unless a drift is applied or not needed.
+
+    Args:
+        drift_id: The drift's id.
+
+    Raises:
+        DriftError: The drift is blocked, off or still waiting.
+    """
+    outcome = _outcomes.get(drift_id)
+    if outcome is None or outcome.state in (State.APPLIED, State.NOT_NEEDED):
+        return
+    raise _error(outcome)
+
+
+def _disabled() -> set[str]:
+    names = {name.strip() for name in os.environ.get(DISABLE, "").split(",") if name.strip()}
+    unknown = names - {drift.id for drift in catalogue()}
+    if unknown:
+        log.warning("%s names unknown drifts: %s", DISABLE, ", ".join(sorted(unknown)))
+    return names
+
+
+def _initial(drift: Drift, disabled: set[str]) -> Outcome:
+    if os.environ.get(SWITCH, "1") == "0":
+        return Outcome(drift, State.OFF, f"{SWITCH}=0")
+    if drift.id in disabled:
+        return Outcome(drift, State.OFF, f"{DISABLE} names it")
+    return Outcome(drift, State.WAITING, f"{drift.module} is not imported yet")
+
+
+def _hook(module: str) -> None:
+    """Patch ``module`` now if it is imported, and make sure its first import patches it."""
+    if module in _hooked:
+        if module in sys.modules:
+            _on_import(sys.modules[module])
+        return
+    import wrapt
+
+    _hooked.add(module)
+    # wrapt calls the hook at once when the module is imported already.
+    wrapt.register_post_import_hook(_on_import, module)
+
+
+def _on_import(module: Any) -> None:
+    """The hook: settles every waiting drift of the module. Never raises."""
+    with _lock:
+        if not _active:
+            return
+        for drift in catalogue():
+            if drift.module == module.__name__ and _outcomes[drift.id].state is State.WAITING:
+                try:
+                    _settle(drift)
+                except Exception as error:  # a hook that raises would leave the next import unpatched
+                    _block(drift, f"{type(error).__name__}: {error}")
+
+
+def _settle(drift: Drift) -> None:
+    outcome = _outcomes[drift.id]
+    needed, reason = _needed(drift)
+    if needed is None:
+        _block(drift, reason)
+        return
+    if not needed:
+        outcome.state, outcome.reason = State.NOT_NEEDED, reason
+        return
+    for required in drift.requires:
+        if _outcomes[required].state in (State.OFF, State.BLOCKED):
+            _block(drift, f"it needs the drift {required}, which is {_outcomes[required].state.value}")
+            return
+    try:
+        outcome.undo = patching.apply(drift.sites, drift.id)
+    except patching.SiteError as error:
+        _block(drift, str(error))
+        return
+    _order.append(drift.id)
+    outcome.state, outcome.reason = State.APPLIED, reason
+
+
+def _needed(drift: Drift) -> tuple[bool | None, str]:
+    """Ask the probe, bound it by the release range. None: they disagree on a release that was tested."""
+    vllm, speculators = versions.installed("vllm"), versions.installed("speculators")
+    if speculators is not None and versions.matches(speculators.version, drift.speculators) is False:
+        return False, f"speculators {speculators.version} is not in {drift.speculators}"
+    version = vllm.version if vllm else "unknown"
+    # A drift that no vLLM release bounds (a missing device, an option) is the probe's business alone.
+    unbound = drift.since is None and drift.until is None
+    expected = None if unbound and drift.probe else versions.in_range(version, drift.since, drift.until)
+    if drift.probe is None:
+        # Without a probe the range alone decides; an unreadable version is treated as needing the fix.
+        return expected is not False, f"vLLM {version}, range {_range(drift)}"
+    found = bool(drift.probe())
+    if vllm and matrix.is_newer_than_tested(version):
+        _say_newer(version)
+    if expected is None or expected == found:
+        return found, "the probe says it is needed" if found else "the probe says it is not needed"
+    if vllm and vllm.is_plain_release and speculators and matrix.is_tested(version, speculators.version):
+        return None, f"the probe says {found}, the range {_range(drift)} says {expected} for vLLM {version}"
+    return found, f"the probe decides ({found}); the range {_range(drift)} does not know vLLM {version}"
+
+
+def _range(drift: Drift) -> str:
+    return f"[{drift.since or 'any'}, {drift.until or 'open'})"
+
+
+def _block(drift: Drift, reason: str) -> None:
+    """Mark a drift blocked and arm its tripwire, so that the call raises instead of meeting the symptom."""
+    outcome = _outcomes[drift.id]
+    outcome.state, outcome.reason = State.BLOCKED, reason
+    log.warning("drift %s is blocked: %s", drift.id, reason)
+
+    def trip(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        if outcome.state is State.BLOCKED:
+            raise _error(outcome)
+        return wrapped(*args, **kwargs)
+
+    site = wrap(drift.tripwire, trip)
+    try:
+        outcome.undo = patching.apply([site], f"{drift.id} (tripwire)")
+        _order.append(drift.id)
+    except patching.SiteError as error:
+        log.warning("drift %s: its tripwire cannot be armed: %s", drift.id, error)
+
+
+def _error(outcome: Outcome) -> DriftError:
+    drift = outcome.drift
+    found = ", ".join(f"{name} {_version(name)}" for name in ("vllm", "speculators"))
+    return DriftError(
+        drift.id,
+        required=f"the fix for {drift.title!r}, whose symptom is {drift.symptom!r}",
+        found=f"{found}; the fix is {outcome.state.value}: {outcome.reason}",
+        way_out=f"Install a tested pair (docs/compatibility.md) or, to go on without it, set {DISABLE}={drift.id}.",
+    )
+
+
+@functools.lru_cache(maxsize=None)
+def _version(module: str) -> str:
+    found = versions.installed(module)
+    return found.version if found else "not installed"
+
+
+def _say_late(modules: list[str]) -> None:
+    global _said_late
+    if not _said_late:
+        _said_late = True
+        log.warning(
+            "speculators was imported before speculators_compat; %d imported modules are patched now. Import "
+            "speculators_compat first: names that other code has already taken from them keep their old value.",
+            len(modules),
+        )
+
+
+def _say_newer(version: str) -> None:
+    global _said_newer
+    if not _said_newer:
+        _said_newer = True
+        log.warning("vLLM %s is newer than any tested release; each drift's probe decides.", version)

@@ -1,0 +1,150 @@
+"""The worker extension: forward hooks on decoder layers, one step's states at a time.
+
+vLLM resolves the extension class by its dotted name inside each worker process and mixes it into the worker; importing
+this module activates the shim there. The model's own forward runs untouched, so every special step of an architecture
+(embedding scale, deep-stack input, sequence-parallel gathers) stays in. The RPC names are those of speculators' own
+extension, because the generator's constructor calls them by name.
+
+This module is imported in workers only; it may import torch.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import torch
+
+import speculators_compat
+
+from .decoder import find_decoder
+
+__all__ = ["HiddenStatesWorkerExtension", "check_model"]
+
+log = logging.getLogger("speculators_compat.worker")
+
+
+def check_model(model: Any) -> list[str]:  # noqa: ARG001 - the seam's argument; drifts that wrap it look at it
+    """Look a loaded model over before its states are trusted; drifts wrap this.
+
+    Returns:
+        One line for each thing that was mended in the model.
+    """
+    return []
+
+
+class _Capture:
+    """Hooks on one worker and what they caught since the last step was taken."""
+
+    def __init__(self, model: Any, layer_ids: list[int]) -> None:
+        self.layer_ids = layer_ids
+        self.armed = False
+        self.states: dict[int, list[torch.Tensor]] = {}
+        self.token_ids: list[torch.Tensor] = []
+        decoder, self.path = find_decoder(model)
+        self.handles = [decoder.layers[i].register_forward_hook(self._layer_hook(i)) for i in layer_ids]
+        embedding = getattr(decoder, "embed_tokens", None)
+        self.sees_ids = isinstance(embedding, torch.nn.Module)
+        if self.sees_ids:
+            self.handles.append(embedding.register_forward_hook(self._embedding_hook))
+
+    def reset(self) -> None:
+        self.states.clear()
+        self.token_ids.clear()
+        self.armed = True
+
+    def remove(self) -> None:
+        for handle in self.handles:
+            handle.remove()
+
+    def _layer_hook(self, layer_id: int) -> Any:
+        def hook(module: Any, args: Any, output: Any) -> None:  # noqa: ARG001 - torch's hook signature
+            if self.armed:
+                self.states.setdefault(layer_id, []).append(_state(output))
+
+        return hook
+
+    def _embedding_hook(self, module: Any, args: Any, output: Any) -> None:  # noqa: ARG002 - torch's hook signature
+        if self.armed and args:
+            # vLLM reuses its input buffer for the next step.
+            self.token_ids.append(args[0].clone())
+
+    def take(self, num_tokens: int) -> dict[str, Any]:
+        """Hand out and forget the states of the one forward pass since the last call."""
+        states, token_ids = self.states, self.token_ids
+        self.states, self.token_ids = {}, []
+        forwards = {layer_id: len(states.get(layer_id, ())) for layer_id in self.layer_ids}
+        if any(count != 1 for count in forwards.values()):
+            raise RuntimeError(f"each captured layer must run exactly once in a step; ran {forwards} times")
+        rows = [states[layer_id][0] for layer_id in self.layer_ids]
+        # Rows past num_tokens are padding of the batch, never a prompt's token.
+        rows = [layer[:num_tokens] for layer in rows]
+        ids = token_ids[0][:num_tokens].cpu() if len(token_ids) == 1 else None
+        return {
+            "finite": [bool(torch.isfinite(layer).all()) for layer in rows],
+            "states": [layer.cpu() for layer in rows],
+            "token_ids": ids,
+        }
+
+
+def _state(output: Any) -> torch.Tensor:
+    """The residual stream after a decoder layer, as memory of its own.
+
+    A layer returns ``(hidden, residual)``, whose sum is the stream, or the stream itself. vLLM's fused add-norm
+    overwrites both tensors in the next layer, hence the new memory.
+    """
+    if isinstance(output, tuple):
+        hidden, residual = output[0], output[1] if len(output) > 1 else None
+        return hidden.clone() if residual is None else hidden + residual
+    return output.clone()  # type: ignore[no-any-return]
+
+
+class HiddenStatesWorkerExtension:
+    """Methods that vLLM mixes into its worker; called by name through ``collective_rpc``.
+
+    Only tensor-parallel rank 0 captures: after each layer all ranks hold the same rows.
+    """
+
+    model_runner: Any
+
+    def _setup_hidden_states_capture(self, layer_ids: list[int]) -> dict[str, Any]:
+        """Place the hooks.
+
+        Args:
+            layer_ids: speculators' ids; id k is the state after decoder layer k, before any later norm.
+
+        Returns:
+            What this worker found: tensor-parallel rank, decoder path, mended things, drift states.
+        """
+        from vllm.distributed import get_tp_group
+
+        model = self.model_runner.model
+        mended = check_model(model)
+        rank = int(get_tp_group().rank_in_group)
+        self._compat_capture = _Capture(model, list(layer_ids)) if rank == 0 else None
+        for line in mended:
+            log.warning(line)
+        return {
+            "rank": rank,
+            "decoder": find_decoder(model)[1],
+            "mended": mended,
+            "drifts": [outcome.as_dict() for outcome in speculators_compat.outcomes()],
+        }
+
+    def _reset_capture(self) -> None:
+        """Forget what was caught and start catching; before the first call nothing is caught (warm-up)."""
+        if self._compat_capture is not None:
+            self._compat_capture.reset()
+
+    def _take_captured_states(self, num_tokens: int) -> dict[str, Any] | None:
+        """States of the last step, on rank 0; None on the other ranks.
+
+        Args:
+            num_tokens: Rows that the scheduler asked for in that step.
+
+        Returns:
+            ``states``: one CPU tensor [num_tokens, hidden] per layer, in the order of ``layer_ids``, in the model's
+            dtype; ``finite``: one bool per layer; ``token_ids``: int tensor [num_tokens] as the embedding saw them, or
+            None where the decoder's embedding cannot be watched.
+        """
+        return None if self._compat_capture is None else self._compat_capture.take(num_tokens)

@@ -1,0 +1,28 @@
+"""Free memory of whatever device the driver process sees."""
+
+from __future__ import annotations
+
+
+def accelerator_present() -> bool:
+    """Whether torch can use an accelerator in this process."""
+    import torch
+
+    return bool(torch.accelerator.is_available())
+
+
+def memory_info() -> tuple[int, int]:
+    """Free and total bytes: of the current accelerator, or of the host where there is none."""
+    import torch
+
+    if accelerator_present():
+        module = torch.get_device_module(torch.accelerator.current_accelerator())
+        free, total = module.mem_get_info()
+        return int(free), int(total)
+    return _host_memory()
+
+
+def _host_memory() -> tuple[int, int]:
+    import psutil  # a requirement of vLLM itself
+
+    memory = psutil.virtual_memory()
+    return int(memory.available), int(memory.total)

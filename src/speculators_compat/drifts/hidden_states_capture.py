@@ -1,0 +1,42 @@
+"""Upstream's capture and loop are silently wrong in many ways; hooks on layers and a corrected loop replace them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..drift import Drift, substitute, wrap
+from ._generator import GENERATOR
+
+OURS = "speculators_compat.capture.extension.HiddenStatesWorkerExtension"
+
+
+def _our_extension(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return wrapped(*args, **{**kwargs, "worker_extension_cls": OURS})
+
+
+def _generate(original: Any) -> Any:
+    from ..capture.generator import generate
+
+    return generate
+
+
+DRIFT = Drift(
+    id="hidden_states_capture",
+    title="rows of hidden states belong to the wrong prompts, or to none",
+    symptom=(
+        "no error: chunked prefill shifts rows (0.3.0), results come in string order from 11 prompts on (0.4), "
+        "preempted prompts take other prompts' rows, layers come in ascending order whatever was asked for"
+    ),
+    call_site="data_generation/vllm_hidden_states_generator.py:generate, data_generation/custom_worker.py",
+    speculators=">=0.3.0,<0.5",
+    since="0.11.0",
+    until=None,
+    upstream="https://github.com/vllm-project/speculators/issues/279",
+    process="both",
+    silent=True,
+    sites=(
+        wrap(f"{GENERATOR}:ParallelConfig", _our_extension),
+        substitute(f"{GENERATOR}:VllmHiddenStatesGenerator.generate", _generate),
+    ),
+    requires=("generator_options", "two_phase_execution"),
+)

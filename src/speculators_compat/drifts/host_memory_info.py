@@ -1,0 +1,27 @@
+"""speculators 0.4 counts no free memory on a machine without an accelerator, so the KV cache has no blocks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..drift import Drift, wrap
+from ._generator import GENERATOR
+from ._memory import accelerator_present, memory_info
+
+
+def _host(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, int]:
+    return memory_info()
+
+
+DRIFT = Drift(
+    id="host_memory_info",
+    title="free memory is counted as zero where there is no accelerator",
+    symptom="AssertionError in vllm/v1/core/sched/scheduler.py:__init__ (num_gpu_blocks is 0)",
+    call_site="data_generation/vllm_hidden_states_generator.py:__init__",
+    speculators=">=0.4.0,<0.5",
+    since=None,
+    until=None,
+    upstream="https://github.com/vllm-project/speculators/blob/v0.4.0.1/src/speculators/utils/util.py",
+    probe=lambda: not accelerator_present(),
+    sites=(wrap(f"{GENERATOR}:mem_get_info", _host),),
+)

@@ -1,0 +1,25 @@
+"""vLLM's get_kv_cache_config_from_groups no longer takes ``kv_cache_specs``; speculators 0.3.0 passes it."""
+
+from __future__ import annotations
+
+from ..calls import accepts, drop_unknown
+from ..drift import Drift, wrap
+from ._generator import GENERATOR, from_generator
+
+
+def _gone() -> bool:
+    return not accepts(from_generator("get_kv_cache_config_from_groups"), "kv_cache_specs")
+
+
+DRIFT = Drift(
+    id="kv_cache_config_arguments",
+    title="get_kv_cache_config_from_groups no longer takes kv_cache_specs",
+    symptom="TypeError: get_kv_cache_config_from_groups() got an unexpected keyword argument 'kv_cache_specs'",
+    call_site="data_generation/vllm_hidden_states_generator.py:__init__",
+    speculators=">=0.3.0,<0.4",
+    since="0.12.0",
+    until=None,
+    upstream="https://github.com/vllm-project/vllm/blob/v0.12.0/vllm/v1/core/kv_cache_utils.py#L1050",
+    probe=_gone,
+    sites=(wrap(f"{GENERATOR}:get_kv_cache_config_from_groups", drop_unknown("kv_cache_specs")),),
+)

@@ -1,0 +1,26 @@
+"""vLLM reserves 4 GiB of swap space a rank by default and refuses to start where the host has less."""
+
+from __future__ import annotations
+
+from ..calls import accepts, add_default
+from ..drift import Drift, wrap
+from ._generator import GENERATOR, from_generator
+
+
+def _exists() -> bool:
+    return accepts(from_generator("CacheConfig"), "swap_space")
+
+
+DRIFT = Drift(
+    id="swap_space",
+    title="swap space of 4 GiB a rank is more than the host has",
+    symptom="ValueError: Too large swap space.",
+    call_site="data_generation/vllm_hidden_states_generator.py:_create_vllm_config",
+    speculators=">=0.3.0,<0.5",
+    since="0.11.0",
+    until="0.18.0",  # the field is gone
+    upstream="https://github.com/vllm-project/vllm/blob/v0.16.0/vllm/config/cache.py",
+    probe=_exists,
+    # A prefill that is preempted is recomputed; nothing is ever swapped out.
+    sites=(wrap(f"{GENERATOR}:CacheConfig", add_default("swap_space", 0)),),
+)
