@@ -14,7 +14,7 @@ import sys
 import threading
 from typing import Any
 
-from . import matrix, patching, versions
+from . import matrix, patching, trigger, versions
 from .drift import Drift, DriftError, Outcome, State, wrap
 from .drifts import catalogue
 
@@ -40,7 +40,9 @@ def is_active() -> bool:
 
 
 def outcomes() -> tuple[Outcome, ...]:
-    """State of every drift in this process, sorted by id."""
+    """State of every drift in this process, sorted by id. Activates the shim if nothing has yet."""
+    if not _outcomes:
+        activate()
     with _lock:
         return tuple(_outcomes[drift.id] for drift in catalogue() if drift.id in _outcomes)
 
@@ -56,6 +58,7 @@ def activate() -> tuple[Outcome, ...]:
     """
     global _active
     with _lock:
+        trigger.disarm()
         if _active:
             return outcomes()
         disabled = _disabled()
@@ -65,7 +68,8 @@ def activate() -> tuple[Outcome, ...]:
             return outcomes()
         _active = True
         modules = sorted({drift.module for drift in catalogue()})
-        late = [name for name in modules if name in sys.modules]
+        # Our own worker extension is imported before it activates the shim; it is not late.
+        late = [name for name in modules if name in sys.modules and not name.startswith(f"{__package__}.")]
         if late:
             _say_late(late)
         for module in modules:
@@ -77,6 +81,7 @@ def deactivate() -> None:
     """Switch the shim off and restore every patched object exactly."""
     global _active
     with _lock:
+        trigger.disarm()
         _active = False
         while _order:
             patching.restore(_outcomes[_order.pop()].undo)

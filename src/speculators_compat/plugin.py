@@ -1,7 +1,7 @@
 """Entry point of the group ``vllm.general_plugins``: vLLM calls it in every one of its processes.
 
-It only imports the package, which registers import hooks on speculators' modules: a vLLM process that never imports
-speculators is left exactly as it was. Loading order: docs.vllm.ai, "Plugin System" (design/plugin_system).
+It only imports the package, which waits for speculators to be imported: a vLLM process that never imports speculators
+is left exactly as it was. Loading order: docs.vllm.ai, "Plugin System" (design/plugin_system).
 """
 
 from __future__ import annotations

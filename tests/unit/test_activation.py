@@ -17,9 +17,6 @@ PRELUDE = """
     import json, logging, sys
     logging.basicConfig(format="%(message)s")
     import os
-    os.environ["SPECULATORS_COMPAT"] = "0"
-    import speculators_compat
-    del os.environ["SPECULATORS_COMPAT"]
     from speculators_compat import activation, drifts, matrix, versions
     from speculators_compat.drift import Drift, DriftError, State, substitute, supply, wrap
 
@@ -34,7 +31,6 @@ PRELUDE = """
         return Drift(id=id, **facts)
 
     def use(*found, vllm="0.16.0", speculators="0.3.0"):
-        activation._outcomes.clear()
         activation.catalogue = lambda: found
         known = {"vllm": vllm, "speculators": speculators}
         def installed(name):
@@ -243,3 +239,31 @@ def test_the_plugin_activates_the_shim(tmp_path):
         plugin.register()
         """,
     )
+
+
+def test_nothing_is_read_until_speculators_is_imported(tmp_path):
+    (tmp_path / "speculators").mkdir()
+    (tmp_path / "speculators" / "__init__.py").write_text("import speculators_compat.activation as a; SEEN = a.is_active()")
+    code = """
+        import sys, speculators_compat
+        assert "wrapt" not in sys.modules and "speculators_compat.activation" not in sys.modules
+        import speculators
+        assert speculators.SEEN and "wrapt" in sys.modules
+        assert not any(type(f).__name__ == "_Trigger" for f in sys.meta_path)
+    """
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, env=env)
+
+
+def test_a_package_that_is_not_installed_still_fails_as_it_should(tmp_path):
+    code = """
+        import speculators_compat
+        try:
+            import speculators.no_such_module
+        except ModuleNotFoundError as error:
+            print(error)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], check=True, capture_output=True, text=True, cwd=tmp_path
+    )
+    assert "No module named 'speculators" in done.stdout

@@ -15,8 +15,7 @@ from typing import Any
 
 import torch
 
-import speculators_compat
-
+from .. import activation
 from .decoder import find_decoder
 
 __all__ = ["HiddenStatesWorkerExtension", "check_model"]
@@ -128,7 +127,7 @@ class HiddenStatesWorkerExtension:
             "rank": rank,
             "decoder": find_decoder(model)[1],
             "mended": mended,
-            "drifts": [outcome.as_dict() for outcome in speculators_compat.outcomes()],
+            "drifts": [outcome.as_dict() for outcome in activation.outcomes()],
         }
 
     def _reset_capture(self) -> None:
@@ -148,3 +147,7 @@ class HiddenStatesWorkerExtension:
             None where the decoder's embedding cannot be watched.
         """
         return None if self._compat_capture is None else self._compat_capture.take(num_tokens)
+
+
+# At the end, when ``check_model`` exists: a spawned worker starts from nothing, so this import is what activates the shim.
+activation.activate()
