@@ -219,7 +219,7 @@ def _error(outcome: Outcome) -> DriftError:
     found = ", ".join(f"{name} {_version(name)}" for name in ("vllm", "speculators"))
     return DriftError(
         drift.id,
-        required=f"the fix for {drift.title!r}, whose symptom is {drift.symptom!r}",
+        required=f"{drift.title} (else: {drift.symptom})",
         found=f"{found}; the fix is {outcome.state.value}: {outcome.reason}",
         way_out=f"Install a tested pair (docs/compatibility.md) or, to go on without it, set {DISABLE}={drift.id}.",
     )

@@ -42,10 +42,10 @@ def arm() -> None:
 
         activation.activate()
     elif _trigger not in sys.meta_path:
-        sys.meta_path.insert(0, _trigger)  # type: ignore[arg-type]
+        sys.meta_path.insert(0, _trigger)
 
 
 def disarm() -> None:
     """Take the trigger out of the meta path."""
     if _trigger in sys.meta_path:
-        sys.meta_path.remove(_trigger)  # type: ignore[arg-type]
+        sys.meta_path.remove(_trigger)

@@ -49,10 +49,12 @@ def test_with_the_import_the_same_lines_return_states(tmp_path, models):
 def test_deactivate_restores_every_object_of_the_real_modules():
     done = run_python(
         """
-import importlib, sys
-import speculators.data_generation.vllm_hidden_states_generator, speculators.train.trainer  # before: late is allowed
+import os, sys
+os.environ["SPECULATORS_COMPAT"] = "0"  # first the originals
+import speculators.data_generation.vllm_hidden_states_generator, speculators.train.trainer
 import speculators.data_generation.preprocessing, speculators.models.eagle3.core
 import speculators_compat.activation as activation
+del os.environ["SPECULATORS_COMPAT"]
 from speculators_compat.patching import MISSING
 from speculators_compat.drifts import catalogue
 

@@ -43,8 +43,7 @@ class _Capture:
         decoder, self.path = find_decoder(model)
         self.handles = [decoder.layers[i].register_forward_hook(self._layer_hook(i)) for i in layer_ids]
         embedding = getattr(decoder, "embed_tokens", None)
-        self.sees_ids = isinstance(embedding, torch.nn.Module)
-        if self.sees_ids:
+        if isinstance(embedding, torch.nn.Module):
             self.handles.append(embedding.register_forward_hook(self._embedding_hook))
 
     def reset(self) -> None:
@@ -95,7 +94,7 @@ def _state(output: Any) -> torch.Tensor:
     if isinstance(output, tuple):
         hidden, residual = output[0], output[1] if len(output) > 1 else None
         return hidden.clone() if residual is None else hidden + residual
-    return output.clone()  # type: ignore[no-any-return]
+    return output.clone()
 
 
 class HiddenStatesWorkerExtension:

@@ -9,7 +9,7 @@ import wrapt
 from ..capture import options
 
 
-class TrustingLoader(wrapt.ObjectProxy):  # type: ignore[misc]
+class TrustingLoader(wrapt.ObjectProxy):
     """``AutoTokenizer`` or ``AutoConfig``; everything but ``from_pretrained`` is the original's."""
 
     def from_pretrained(self, *args: Any, **kwargs: Any) -> Any:

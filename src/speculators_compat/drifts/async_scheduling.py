@@ -14,7 +14,7 @@ def _automatic() -> bool:
 
 DRIFT = Drift(
     id="async_scheduling",
-    title="asynchronous scheduling is switched on where it is possible",
+    title="Asynchronous scheduling is off: the generator drives one step at a time",
     symptom="no error: workers prepare steps for a scheduler that runs ahead, the generator's does not",
     call_site="data_generation/vllm_hidden_states_generator.py:_create_vllm_config",
     speculators=">=0.3.0,<0.5",

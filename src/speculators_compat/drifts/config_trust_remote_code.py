@@ -8,7 +8,7 @@ from ._loaders import TrustingLoader
 
 DRIFT = Drift(
     id="config_trust_remote_code",
-    title="remote code of the verifier's config runs whatever the user asked for",
+    title="The trust option reaches the verifier's config",
     symptom="no error: AutoConfig.from_pretrained(model_path, trust_remote_code=True)",
     call_site="data_generation/vllm_hidden_states_generator.py:__init__",
     speculators=">=0.3.0,<0.5",

@@ -11,12 +11,12 @@ from ._generator import GENERATOR
 from ._memory import accelerator_present, memory_info
 
 
-class _Cuda(wrapt.ObjectProxy):  # type: ignore[misc]
+class _Cuda(wrapt.ObjectProxy):
     def mem_get_info(self, device: Any = None) -> tuple[int, int]:  # noqa: ARG002 - the upstream signature
         return memory_info()
 
 
-class _Torch(wrapt.ObjectProxy):  # type: ignore[misc]
+class _Torch(wrapt.ObjectProxy):
     def __init__(self, torch: Any) -> None:
         super().__init__(torch)
         self._self_cuda = _Cuda(torch.cuda)
@@ -34,7 +34,7 @@ def _no_cuda() -> bool:
 
 DRIFT = Drift(
     id="cuda_memory_info",
-    title="free memory is asked of CUDA where there is none",
+    title="Free memory is the host's where there is no CUDA (0.3.0)",
     symptom="RuntimeError: No CUDA GPUs are available",
     call_site="data_generation/vllm_hidden_states_generator.py:__init__",
     speculators=">=0.3.0,<0.4",

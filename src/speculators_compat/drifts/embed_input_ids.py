@@ -19,7 +19,7 @@ def _with_old_name(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: d
 
 DRIFT = Drift(
     id="embed_input_ids",
-    title="the decoder's get_input_embeddings is now embed_input_ids",
+    title="Upstream's own capture finds the renamed embedding method",
     symptom="AttributeError: 'LlamaModel' object has no attribute 'get_input_embeddings'",
     call_site="data_generation/custom_worker.py:_patched_forward",
     speculators=">=0.3.0,<0.4",

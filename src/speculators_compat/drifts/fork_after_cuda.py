@@ -32,7 +32,7 @@ def _spawn_if_needed(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs:
 
 DRIFT = Drift(
     id="fork_after_cuda",
-    title="workers are forked although this process has initialised CUDA",
+    title="Workers are spawned once this process has initialised an accelerator",
     symptom="RuntimeError: Cannot re-initialize CUDA in forked subprocess.",
     call_site="data_generation/vllm_hidden_states_generator.py:__init__",
     speculators=">=0.3.0,<0.5",

@@ -49,7 +49,7 @@ def _method(name: str) -> Any:
 
 DRIFT = Drift(
     id="generator_options",
-    title="the generator takes no dtype, trust_remote_code or limit_mm_per_prompt and cannot be closed",
+    title="The generator takes dtype, trust_remote_code, limit_mm_per_prompt and overlong, and can be closed",
     symptom="TypeError: VllmHiddenStatesGenerator.__init__() got an unexpected keyword argument 'dtype'",
     call_site="data_generation/vllm_hidden_states_generator.py:__init__",
     speculators=">=0.3.0,<0.5",

@@ -22,7 +22,7 @@ def _generate(original: Any) -> Any:
 
 DRIFT = Drift(
     id="hidden_states_capture",
-    title="rows of hidden states belong to the wrong prompts, or to none",
+    title="Every row of hidden states reaches its prompt",
     symptom=(
         "no error: chunked prefill shifts rows (0.3.0), results come in string order from 11 prompts on (0.4), "
         "preempted prompts take other prompts' rows, layers come in ascending order whatever was asked for"

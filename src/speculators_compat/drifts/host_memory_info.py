@@ -15,7 +15,7 @@ def _host(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, 
 
 DRIFT = Drift(
     id="host_memory_info",
-    title="free memory is counted as zero where there is no accelerator",
+    title="Free memory is the host's where there is no accelerator (0.4)",
     symptom="AssertionError in vllm/v1/core/sched/scheduler.py:__init__ (num_gpu_blocks is 0)",
     call_site="data_generation/vllm_hidden_states_generator.py:__init__",
     speculators=">=0.4.0,<0.5",

@@ -38,18 +38,18 @@ def _host_budget(budget: int, vllm_config: Any) -> int:
 
 
 def _blocks_of_a_prompt(vllm_config: Any) -> int:
-    block_size = vllm_config.cache_config.block_size
-    return -(-vllm_config.model_config.max_model_len // block_size) + 1  # vLLM keeps one null block
+    block_size = int(vllm_config.cache_config.block_size)
+    return -(-int(vllm_config.model_config.max_model_len) // block_size) + 1  # vLLM keeps one null block
 
 
 def _most_that_is_ever_used(vllm_config: Any, groups: Any) -> int:
-    blocks = vllm_config.scheduler_config.max_num_seqs * _blocks_of_a_prompt(vllm_config)
-    return blocks * sum(group.kv_cache_spec.page_size_bytes * len(group.layer_names) for group in groups)
+    blocks = int(vllm_config.scheduler_config.max_num_seqs) * _blocks_of_a_prompt(vllm_config)
+    return blocks * sum(int(group.kv_cache_spec.page_size_bytes) * len(group.layer_names) for group in groups)
 
 
 DRIFT = Drift(
     id="kv_cache_budget",
-    title="the KV cache is never checked against one full prompt",
+    title="The KV cache holds one full prompt, and ranks share a host's memory",
     symptom="no error: the scheduler schedules nothing, rows are missing and the prompts leak into the next call",
     call_site="data_generation/vllm_hidden_states_generator.py:__init__",
     speculators=">=0.3.0,<0.5",

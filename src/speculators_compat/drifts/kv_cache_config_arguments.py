@@ -13,7 +13,7 @@ def _gone() -> bool:
 
 DRIFT = Drift(
     id="kv_cache_config_arguments",
-    title="get_kv_cache_config_from_groups no longer takes kv_cache_specs",
+    title="kv_cache_specs is not passed where it is no longer taken",
     symptom="TypeError: get_kv_cache_config_from_groups() got an unexpected keyword argument 'kv_cache_specs'",
     call_site="data_generation/vllm_hidden_states_generator.py:__init__",
     speculators=">=0.3.0,<0.4",

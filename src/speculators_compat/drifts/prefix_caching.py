@@ -13,7 +13,7 @@ def _on_by_default() -> bool:
 
 DRIFT = Drift(
     id="prefix_caching",
-    title="prefix caching is on by default",
+    title="Prefix caching is off: a cached prefix would never run",
     symptom="AssertionError in vllm/v1/core/block_pool.py:cache_full_blocks for a prompt of one block or more",
     call_site="data_generation/vllm_hidden_states_generator.py:_create_vllm_config",
     speculators=">=0.3.0,<0.4",

@@ -21,7 +21,7 @@ def _with_block_size(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs:
 
 DRIFT = Drift(
     id="scheduler_block_size",
-    title="Scheduler requires block_size",
+    title="Scheduler gets its block_size",
     symptom="TypeError: Scheduler.__init__() missing 1 required positional argument: 'block_size'",
     call_site="data_generation/vllm_hidden_states_generator.py:__init__",
     speculators=">=0.3.0,<0.4",

@@ -13,7 +13,7 @@ def _required() -> bool:
 
 DRIFT = Drift(
     id="scheduler_is_encoder_decoder",
-    title="SchedulerConfig requires is_encoder_decoder",
+    title="SchedulerConfig gets is_encoder_decoder",
     symptom="pydantic_core._pydantic_core.ValidationError: 1 validation error for SchedulerConfig",
     call_site="data_generation/vllm_hidden_states_generator.py:_create_vllm_config",
     speculators=">=0.3.0,<0.4",

@@ -10,7 +10,7 @@ from ..drift import Drift, wrap
 from ._generator import GENERATOR
 
 
-class ListReplyExecutor(wrapt.ObjectProxy):  # type: ignore[misc]
+class ListReplyExecutor(wrapt.ObjectProxy):
     """An executor whose ``collective_rpc`` always answers with a list, as it did up to vLLM 0.11.0."""
 
     def collective_rpc(self, method: Any, *args: Any, **kwargs: Any) -> Any:
@@ -27,7 +27,7 @@ def _proxied(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[st
 
 DRIFT = Drift(
     id="single_reply_rpc",
-    title="an RPC to one rank returns the reply, not a list of replies",
+    title="A single RPC reply comes as the list that 0.3.0 expects",
     symptom="RuntimeError: Boolean value of Tensor with more than one value is ambiguous",
     call_site="data_generation/vllm_hidden_states_generator.py:generate",
     speculators=">=0.3.0,<0.4",

@@ -13,7 +13,7 @@ def _exists() -> bool:
 
 DRIFT = Drift(
     id="swap_space",
-    title="swap space of 4 GiB a rank is more than the host has",
+    title="No swap space is reserved",
     symptom="ValueError: Too large swap space.",
     call_site="data_generation/vllm_hidden_states_generator.py:_create_vllm_config",
     speculators=">=0.3.0,<0.5",

@@ -8,7 +8,7 @@ from ._loaders import TrustingLoader
 
 DRIFT = Drift(
     id="tokenizer_trust_remote_code",
-    title="the verifier's tokenizer is loaded without trust_remote_code",
+    title="The trust option reaches the verifier's tokenizer",
     symptom="ValueError: The repository contains custom code which must be executed to correctly load the model.",
     call_site="data_generation/vllm_hidden_states_generator.py:__init__",
     speculators=">=0.3.0,<0.5",

@@ -10,7 +10,7 @@ from ..drift import Drift, wrap
 from ._generator import GENERATOR, from_generator
 
 
-class TwoPhaseExecutor(wrapt.ObjectProxy):  # type: ignore[misc]
+class TwoPhaseExecutor(wrapt.ObjectProxy):
     """An executor whose ``execute_model`` completes the step, as it did up to vLLM 0.11.0.
 
     The executor inside keeps its own protocol: only calls from outside are adapted.
@@ -43,7 +43,7 @@ def _proxied(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[st
 
 DRIFT = Drift(
     id="two_phase_execution",
-    title="execute_model returns None, sample_tokens must follow",
+    title="sample_tokens completes a step",
     symptom="RuntimeError: Worker failed with error 'State error: sample_tokens() must be called after execute_model()",
     call_site="data_generation/vllm_hidden_states_generator.py:generate",
     speculators=">=0.3.0,<0.5",

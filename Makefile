@@ -1,0 +1,51 @@
+# Two commands for a new user: `make demo` and `make test`. Everything runs in environments that nox builds under .nox;
+# nox, and uv where there is none, live in .venv-tools.
+
+PYTHON ?= python3
+TOOLS := .venv-tools
+NOX := $(TOOLS)/bin/nox
+SUMMARISE := $(TOOLS)/bin/python tools/summarise.py build/junit --out build/summary.txt
+
+# uv does not read pip's settings: a machine that is set up for pip alone gets the same index and certificates.
+ifdef PIP_INDEX_URL
+ifndef UV_INDEX_URL
+export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
+endif
+endif
+ifdef PIP_CERT
+export SSL_CERT_FILE ?= $(PIP_CERT)
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test matrix tensor-parallel lint docs bench clean
+
+help:  ## List the commands
+	@sed -n 's/^\([a-z-]*\): .*## /\1\t/p' $(MAKEFILE_LIST)
+
+demo: $(TOOLS)/.ready  ## Build the default environment and run the demo (more arguments: ARGS="...")
+	@$(NOX) -s demo -- $(ARGS)
+
+test: $(TOOLS)/.ready  ## Lint, unit tests, and all tests on every pair of the matrix; ends with one summary line
+	@rm -rf build/junit build/summary.txt; rc=0; $(NOX) -s lint unit engine || rc=$$?; $(SUMMARISE) --status $$rc
+
+matrix: $(TOOLS)/.ready  ## All tests on every pair of the matrix
+	@rm -rf build/junit build/summary.txt; rc=0; $(NOX) -s engine || rc=$$?; $(SUMMARISE) --status $$rc
+
+tensor-parallel: $(TOOLS)/.ready  ## Tensor parallel 1, 2 and 8, and 61 layers (about 15 minutes); records benchmarks/results
+	@$(NOX) -s tensor_parallel -- $(ARGS)
+
+lint: $(TOOLS)/.ready  ## ruff and mypy
+	@$(NOX) -s lint
+
+docs: $(TOOLS)/.ready  ## Build the documentation into build/site
+	@$(NOX) -s docs
+
+bench: $(TOOLS)/.ready  ## Run the benchmarks that need no engine
+	@$(NOX) -s bench -- $(ARGS)
+
+clean:  ## Remove everything that was built, environments included
+	rm -rf build dist .nox $(TOOLS) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+$(TOOLS)/.ready: tools/bootstrap.sh tools/requirements.txt
+	@PYTHON="$(PYTHON)" bash tools/bootstrap.sh $(TOOLS)
+	@touch $@

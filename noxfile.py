@@ -1,0 +1,140 @@
+"""Sessions of the project; the engine environments come from the matrix table.
+
+Every version of an engine environment is read from src/speculators_compat/matrix.toml and its
+constraint file, every engine setting from tools/engine.env. `nox --list` shows the sessions.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import nox
+
+nox.needs_version = ">=2025.2.9"
+nox.options.default_venv_backend = "uv"
+nox.options.reuse_venv = "yes"
+nox.options.error_on_missing_interpreters = True  # a skipped engine session proves nothing
+nox.options.sessions = ["lint", "unit"]
+
+ROOT = Path(__file__).parent
+BUILD = ROOT / "build"
+DISTRIBUTION = "speculators-compat"
+PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
+ROWS: list[dict[str, Any]] = nox.project.load_toml(
+    ROOT / "src" / "speculators_compat" / "matrix.toml"
+)["row"]
+TORCH = ("torch", "torchvision", "torchaudio")
+
+
+def group(name: str) -> tuple[str, ...]:
+    """The requirements of one dependency group of pyproject.toml."""
+    return nox.project.dependency_groups(PROJECT, name)
+
+
+def row_name(row: dict[str, Any]) -> str:
+    """The name of a row, in session names and of its constraint file."""
+    return f"vllm-{row['vllm']}-speculators-{row['speculators']}"
+
+
+def default_row() -> dict[str, Any]:
+    """The pair of the demo."""
+    return next(row for row in ROWS if row.get("default"))
+
+
+def engine_env() -> dict[str, str]:
+    """The settings of the CPU engine; what the caller has set wins."""
+    lines = (ROOT / "tools" / "engine.env").read_text(encoding="utf-8").splitlines()
+    pairs = (line.split("=", 1) for line in lines if line and not line.startswith("#"))
+    return {key: os.environ.get(key, value) for key, value in pairs}
+
+
+def install_package(session: nox.Session, *args: str) -> None:
+    """Install the package as a user gets it: built, and built anew each time."""
+    session.install("--reinstall-package", DISTRIBUTION, ".", *args)
+
+
+def install_engine(session: nox.Session, row: dict[str, Any]) -> None:
+    """Install one pair, then the package, then prove that the pair is what the row names."""
+    overrides = Path(session.create_tmp()) / "overrides.txt"
+    overrides.write_text("".join(f"{name}=={row[name]}\n" for name in TORCH), encoding="utf-8")
+    pins = ("--constraint", f"constraints/{row_name(row)}.txt", "--override", str(overrides))
+    pair = (f"{row['distribution']}=={row['vllm']}", f"speculators=={row['speculators']}")
+    session.install(*pair, *TORCH, *group("test"), *pins)
+    # Without the pins: they must survive because the package moves nothing, not because held.
+    install_package(session)
+    named = [f"{name}=={row[name]}" for name in ("speculators", *TORCH)]
+    session.run(
+        "python",
+        "tools/check_versions.py",
+        f"vllm=={row['vllm']}",
+        *named,
+        env=engine_env(),
+    )
+
+
+def run_pytest(
+    session: nox.Session, paths: list[str], marks: str, env: dict[str, str] | None = None
+) -> None:
+    """Run pytest and leave a JUnit file for tools/summarise.py; named tests replace the paths."""
+    named = any((ROOT / arg.split("::")[0]).exists() for arg in session.posargs)
+    args = [*([] if named else paths), "-m", marks, *session.posargs]
+    junit = BUILD / "junit" / (re.sub(r"[^\w.-]+", "-", session.name).strip("-") + ".xml")
+    session.run("pytest", f"--junit-xml={junit}", *args, env=env)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Ruff (rules and format) and mypy, on everything."""
+    session.install("-e", ".", *group("lint"))
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("mypy")
+
+
+@nox.session
+def unit(session: nox.Session) -> None:
+    """The tests that need neither vLLM nor torch, on the Python that runs nox."""
+    install_package(session, *group("test"))
+    run_pytest(session, ["tests/unit", "tests/drifts"], "not engine and not slow")
+
+
+@nox.session
+@nox.parametrize(
+    ("python", "row"), [nox.param(row["python"], row, id=row_name(row)) for row in ROWS]
+)
+def engine(session: nox.Session, row: dict[str, Any]) -> None:
+    """Every test beside one pair of real vLLM and speculators, one environment per row."""
+    install_engine(session, row)
+    run_pytest(session, ["tests"], "not slow and not resolver", env=engine_env())
+
+
+@nox.session(python=default_row()["python"])
+def demo(session: nox.Session) -> None:
+    """The demo on the default pair; further arguments are the demo's own."""
+    install_engine(session, default_row())
+    out = str((BUILD / "demo").relative_to(ROOT))
+    session.run(DISTRIBUTION, "demo", "--out", out, *session.posargs, env=engine_env())
+
+
+@nox.session(python=default_row()["python"])
+def tensor_parallel(session: nox.Session) -> None:
+    """Tensor parallel 1, 2 and 8 on the default pair, and Kimi's 61 layers; writes its figures."""
+    install_engine(session, default_row())
+    run_pytest(session, ["tests/e2e/test_tensor_parallel.py"], "slow", env=engine_env())
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the pages; a broken link fails."""
+    session.install(*group("docs"))
+    session.run("mkdocs", "build", "--strict")
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """The benchmarks that need no engine."""
+    install_package(session)
+    session.run("python", "benchmarks/import_cost.py", *session.posargs)

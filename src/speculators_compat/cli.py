@@ -1,0 +1,165 @@
+"""The command line: arguments and exit codes only.
+
+0 done, 1 failed, 2 bad input, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .drift import DriftError, UsageError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    help="speculators' hidden-state extraction and EAGLE-3 training on the installed vLLM.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+ConfigPath = Annotated[
+    Path, typer.Argument(metavar="CONFIG.yaml", help="Configuration; docs/pipeline.md lists it.")
+]
+
+
+def main() -> None:
+    """Entry point of ``speculators-compat`` and ``python -m speculators_compat``."""
+    app(prog_name="speculators-compat")
+
+
+@contextmanager
+def _exit_codes() -> Iterator[None]:
+    """Turn what went wrong into one message and an exit code."""
+    from .pipeline.run import StepError
+
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    try:
+        yield
+    except UsageError as error:
+        typer.echo(f"Error: {error}", err=True)
+        raise typer.Exit(2) from None
+    except StepError as error:
+        typer.echo(f"Error: {error}", err=True)
+        raise typer.Exit(error.code if error.code in (2, 130) else 1) from None
+    except DriftError as error:
+        typer.echo(f"Error: {error}", err=True)
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        typer.echo("Interrupted; the same command goes on from here.", err=True)
+        raise typer.Exit(130) from None
+
+
+def _show(summary: dict[str, Any]) -> None:
+    from rich.console import Console
+
+    from .pipeline.summary import as_table
+
+    Console().print(as_table(summary))
+
+
+def _step(name: str, config: Path) -> None:
+    with _exit_codes():
+        from .pipeline.run import run_step
+
+        run_step(name, config)
+
+
+@app.command()
+def pipeline(config: ConfigPath) -> None:
+    """Run all steps: prepare, extract, vocab, train."""
+    with _exit_codes():
+        from .pipeline.run import run_pipeline
+
+        _show(run_pipeline(config))
+
+
+@app.command()
+def prepare(config: ConfigPath) -> None:
+    """Step 1: conversations into token ids and loss masks."""
+    _step("prepare", config)
+
+
+@app.command()
+def extract(config: ConfigPath) -> None:
+    """Step 2: hidden states of the verifier, one file per sample."""
+    _step("extract", config)
+
+
+@app.command()
+def vocab(config: ConfigPath) -> None:
+    """Step 3: the draft's vocabulary."""
+    _step("vocab", config)
+
+
+@app.command()
+def train(config: ConfigPath) -> None:
+    """Step 4: the EAGLE-3 draft."""
+    _step("train", config)
+
+
+@app.command(
+    "exec",
+    context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True},
+    options_metavar="",
+)
+def exec_(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="SCRIPT | -m MODULE [ARGS]...", help="As after `python`."),
+    ] = None,
+) -> None:
+    """Run a script or module, unmodified, under the shim; processes that it starts included."""
+    with _exit_codes():
+        from .execute import execute
+
+        execute(arguments or [])
+
+
+@app.command()
+def demo(
+    out: Annotated[
+        Path, typer.Option(help="Folder of the demo: new, or of a demo to go on with.")
+    ] = Path("speculators-compat-demo"),
+    tensor_parallel: Annotated[
+        int, typer.Option(min=1, help="Ranks that share the verifier: 1, 2, 4 or 8.")
+    ] = 1,
+    layers: Annotated[
+        int, typer.Option(min=2, help="Decoder layers of the tiny verifier, 7 or more.")
+    ] = 8,
+) -> None:
+    """Make a tiny Kimi-K2.5 and conversations, and run the pipeline on them."""
+    with _exit_codes():
+        from .demo import run_demo
+
+        _show(run_demo(out, tensor_parallel, layers))
+
+
+@app.command()
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    load: Annotated[
+        bool, typer.Option("--load", help="Import speculators' modules, so that no drift waits.")
+    ] = False,
+) -> None:
+    """Show versions, whether the pair was tested, and every drift; exit 1 if one is blocked."""
+    with _exit_codes():
+        from rich.console import Console
+
+        from . import report
+
+        facts = report.collect(load)
+        if as_json:
+            typer.echo(json.dumps(facts, indent=2))
+        else:
+            Console().print(report.as_renderable(facts))
+        if not report.is_sound(facts):
+            raise typer.Exit(1)

@@ -1,0 +1,130 @@
+"""Slow tokenizers have no character offsets, so every conversation fails and is dropped."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any
+
+from ..drift import Drift, UsageError, wrap
+from ..masks import turn_mask
+from ._preparation import around_batch
+from ._training import BUILD_DATASET, PREPROCESSING
+
+log = logging.getLogger("speculators_compat")
+
+TURN_TOKENS = ("<|im_assistant|>", "<|im_middle|>", "<|im_end|>")
+
+
+def turn_ids(tokenizer: Any) -> tuple[int, int, int]:
+    """Ids of the tokens that open, divide and end an assistant turn, by name.
+
+    Raises:
+        UsageError: The tokenizer does not know one of them.
+    """
+    ids = [tokenizer.convert_tokens_to_ids(name) for name in TURN_TOKENS]
+    missing = [
+        name
+        for name, number in zip(TURN_TOKENS, ids, strict=True)
+        # An unknown name comes back as None or as the id of another token, the unknown one.
+        if number is None or tokenizer.convert_ids_to_tokens(number) != name
+    ]
+    if missing:
+        raise UsageError(
+            required=(
+                "A tokenizer without offsets must mark assistant turns with "
+                f"{', '.join(TURN_TOKENS)}."
+            ),
+            found=f"{type(tokenizer).__name__} without {', '.join(missing)}",
+            way_out="Use the model's fast tokenizer, or hand over rows that are already tokenised.",
+        )
+    return ids[0], ids[1], ids[2]
+
+
+def needs_ids(tokenizer: Any) -> bool:
+    """Whether a tokenizer cannot say which characters a token came from."""
+    return not getattr(tokenizer, "is_fast", False)
+
+
+def _batch(
+    wrapped: Any,
+    examples: dict[str, Any],
+    tokenizer: Any,
+    max_length: int,
+    assistant_pattern: Any,
+    turn_dropout: bool = False,
+) -> Any:
+    """Upstream's contract: conversations in, ``input_ids`` and ``loss_mask`` (int64) out."""
+    conversations = examples.get("conversations", [])
+    # No pattern: the template marks assistant tokens itself (0.4) and upstream needs no offsets.
+    if not needs_ids(tokenizer) or assistant_pattern is None or not conversations:
+        return wrapped(examples, tokenizer, max_length, assistant_pattern, turn_dropout)
+    import torch
+
+    normalize = sys.modules[PREPROCESSING]._normalize_conversation
+    marks = turn_ids(tokenizer)
+    results: dict[str, list[Any]] = {"input_ids": [], "loss_mask": []}
+    for index, conversation in enumerate(conversations):
+        try:
+            turns = normalize(conversation, turn_dropout) if isinstance(conversation, list) else []
+            ids = token_ids(tokenizer, turns, max_length)
+        except Exception as error:
+            log.warning("Conversation %d is dropped: %s: %s", index, type(error).__name__, error)
+            continue
+        results["input_ids"].append(torch.tensor(ids, dtype=torch.long))
+        results["loss_mask"].append(torch.tensor(turn_mask(ids, *marks), dtype=torch.long))
+    return results
+
+
+def token_ids(tokenizer: Any, turns: list[dict[str, Any]], max_length: int) -> list[int]:
+    """Ids of a conversation as the model's own template renders it, cut to ``max_length``.
+
+    Raises:
+        ValueError: The conversation has no turns.
+    """
+    if not turns:
+        raise ValueError("it has no turns with a known role")
+    text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=False)
+    encoded = tokenizer(text, add_special_tokens=False, truncation=True, max_length=max_length)
+    return list(encoded["input_ids"])
+
+
+def _check_tokenizer(
+    wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Refuse in the caller's process what would fail in every process of ``datasets``."""
+
+    def check(dataset: Any, tokenizer: Any, *rest: Any, **options: Any) -> None:
+        if not needs_ids(tokenizer):
+            return
+        pattern = rest[2] if len(rest) > 2 else options.get("assistant_pattern")
+        if pattern is not None:
+            raise UsageError(
+                required=(
+                    "assistant_pattern needs a tokenizer with character offsets (a fast tokenizer)."
+                ),
+                found=type(tokenizer).__name__,
+                way_out=(
+                    "Leave assistant_pattern out: assistant turns are then found by their tokens."
+                ),
+            )
+        support = getattr(sys.modules[PREPROCESSING], "_supports_assistant_mask", None)
+        if support is None or not support(tokenizer):
+            turn_ids(tokenizer)
+
+    check(*args, **kwargs)
+    return wrapped(*args, **kwargs)
+
+
+DRIFT = Drift(
+    id="slow_tokenizer_mask",
+    title="Slow tokenizers get their loss mask from token ids",
+    symptom="return_offset_mapping is not available when using Python tokenizers.",
+    call_site="data_generation/preprocessing.py:_preprocess_batch",
+    speculators=">=0.3.0,<0.5",
+    since=None,
+    until=None,
+    upstream="https://github.com/huggingface/transformers/blob/v4.57.6/src/transformers/tokenization_utils.py#L793",
+    tripwire=BUILD_DATASET,
+    sites=(around_batch("slow_tokenizer_mask/1", _batch), wrap(BUILD_DATASET, _check_tokenizer)),
+)

@@ -1,0 +1,224 @@
+"""Step 2: the verifier's hidden states, by ``VllmHiddenStatesGenerator``, one file per row.
+
+Resuming fills in what is missing or unreadable, wherever it is; a folder of another model, data
+set, setting or version is refused.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from .. import versions
+from ..layers import to_vllm_layer_ids
+from ..store import DATA_CONFIG, Manifest, SampleStore, write_json
+from .config import RunConfig
+from .prepare import load_rows
+from .summary import read_step, recorded_step
+from .verifier import Verifier, check_run
+
+__all__ = ["run"]
+
+log = logging.getLogger(__name__)
+
+
+def run(config: RunConfig) -> None:
+    """Extract every sample that the run folder does not have yet.
+
+    Args:
+        config: The run.
+
+    Raises:
+        UsageError: The folder holds samples of something else, or there are no prepared rows.
+        OSError: A sample could not be written.
+    """
+    verifier = check_run(config)
+    rows, fingerprint = load_rows(config)
+    store = SampleStore(config.data_dir, _manifest(config, verifier, fingerprint, len(rows)))
+    with store.writing():
+        lengths = store.lengths(lambda index: rows[index]["input_ids"])
+        missing = [index for index in range(len(rows)) if index not in lengths]
+        log.info("%d of %d samples are there, %d to extract", len(lengths), len(rows), len(missing))
+        if missing or not read_step(config, "extract"):
+            _fill(config, verifier, rows, missing, store, lengths)
+
+
+def _fill(
+    config: RunConfig,
+    verifier: Verifier,
+    rows: Any,
+    missing: list[int],
+    store: SampleStore,
+    lengths: dict[int, int],
+) -> None:
+    """Extract the missing samples and report on all."""
+    with recorded_step(config, "extract") as report:
+        done = _Tally(lengths)
+        try:
+            if missing:
+                _extract(config, verifier, rows, missing, store, done)
+        finally:
+            store.write_lengths(done.lengths)
+        report.update(
+            samples=len(done.lengths),
+            tokens=sum(done.lengths.values()),
+            extracted=len(missing),
+            truncated=done.truncated,
+            bytes=done.bytes,
+            layer_ids=verifier.layer_ids,
+            vllm_layer_ids=to_vllm_layer_ids(verifier.layer_ids),
+        )
+
+
+class _Tally:
+    """What has been written so far."""
+
+    def __init__(self, lengths: dict[int, int]) -> None:
+        self.lengths, self.new_tokens, self.truncated, self.bytes = dict(lengths), 0, 0, 0
+
+    def add(self, index: int, tokens: int, size: int, wanted: int) -> None:
+        """Count a sample of ``tokens`` tokens and ``size`` bytes; its row has ``wanted`` tokens."""
+        self.lengths[index] = tokens
+        self.new_tokens += tokens
+        self.bytes += size
+        self.truncated += tokens < wanted
+
+
+def _manifest(
+    config: RunConfig, verifier: Verifier, fingerprint: str, num_samples: int
+) -> Manifest:
+    from .. import __version__
+
+    installed = {
+        name: versions.installed(name) for name in ("vllm", "speculators", "torch", "transformers")
+    }
+    found = {name: item.version for name, item in installed.items() if item}
+    return Manifest(
+        model=config.verifier,
+        layer_ids=verifier.layer_ids,
+        dtype=config.extract.dtype,
+        dataset_fingerprint=fingerprint,
+        num_samples=num_samples,
+        seed=config.seed,
+        seq_length=config.seq_length,
+        versions={**found, "speculators_compat": __version__},
+    )
+
+
+def _max_model_len(config: RunConfig, verifier: Verifier) -> int:
+    """One token more than the longest row: vLLM plans for the token that prefill would sample."""
+    limit = verifier.max_positions
+    return config.seq_length + 1 if limit is None else min(config.seq_length + 1, limit)
+
+
+def _generator(config: RunConfig, verifier: Verifier) -> Any:
+    from speculators.data_generation import VllmHiddenStatesGenerator
+
+    section = config.extract
+    # Under the shim both releases take the keyword options; without it this call would have to
+    # fail.
+    return VllmHiddenStatesGenerator(
+        model_path=config.verifier,
+        layer_ids=verifier.layer_ids,
+        max_model_len=_max_model_len(config, verifier),
+        gpu_memory_utilization=section.gpu_memory_utilization,
+        tensor_parallel_size=section.tensor_parallel_size,
+        max_num_batched_tokens=section.max_num_batched_tokens,
+        dtype=section.dtype,
+        trust_remote_code=config.trust_remote_code,
+        limit_mm_per_prompt=section.limit_mm_per_prompt,
+        overlong="truncate",
+    )
+
+
+def _extract(
+    config: RunConfig,
+    verifier: Verifier,
+    rows: Any,
+    missing: list[int],
+    store: SampleStore,
+    done: _Tally,
+) -> None:
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("extract"), BarColumn(), MofNCompleteColumn(),
+        TextColumn("{task.fields[tokens]:,} tokens"), TimeRemainingColumn(),
+    )  # fmt: skip
+    with _generator(config, verifier) as generator:
+        write_json(store.folder / DATA_CONFIG, _data_config(config, generator, len(rows)))
+        with ThreadPoolExecutor(config.extract.writers) as pool, Progress(*columns) as progress:
+            task = progress.add_task("extract", total=len(missing), tokens=0)
+            for call in _calls(config, rows, missing):
+                # One call's files are on the disk before the next call: a full disk shows at once,
+                # not at the end.
+                for index, tokens, size in pool.map(
+                    lambda item: _write(store, *item), _states(generator, rows, call)
+                ):
+                    done.add(index, tokens, size, len(rows[index]["input_ids"]))
+                progress.update(task, advance=len(call), tokens=done.new_tokens)
+
+
+def _calls(config: RunConfig, rows: Any, missing: list[int]) -> Iterator[list[int]]:
+    """Indices of each generate() call."""
+    if config.extract.sort_by_length:
+        missing = sorted(missing, key=lambda index: (-len(rows[index]["input_ids"]), index))
+    size = config.extract.prompts_per_call
+    for start in range(0, len(missing), size):
+        yield missing[start : start + size]
+
+
+def _states(generator: Any, rows: Any, call: list[int]) -> list[tuple[int, Any, dict[str, Any]]]:
+    """Index, row and result of each prompt of one generate() call."""
+    wanted = [rows[index] for index in call]
+    results = generator.generate([row["input_ids"].tolist() for row in wanted])
+    if len(results) != len(call):
+        raise RuntimeError(f"generate() gave {len(results)} results for {len(call)} prompts")
+    return list(zip(call, wanted, results, strict=True))
+
+
+def _write(
+    store: SampleStore, index: int, row: Any, result: dict[str, Any]
+) -> tuple[int, int, int]:
+    """Pair a result with its own row's mask and write both; returns index, tokens, bytes."""
+    import torch
+
+    ids, mask = row["input_ids"].long(), row["loss_mask"].long()
+    kept = len(result["input_ids"])
+    if kept != len(ids) - result.get("truncated", 0) or not torch.equal(
+        result["input_ids"].cpu(), ids[:kept]
+    ):
+        raise RuntimeError(
+            f"generate() returned other ids than those of row {index}; nothing was written for it"
+        )
+    sample = {
+        "input_ids": ids[:kept],
+        "hidden_states": result["hidden_states"],
+        "loss_mask": mask[:kept],
+    }
+    return index, kept, store.write(index, sample)
+
+
+def _data_config(config: RunConfig, generator: Any, num_samples: int) -> dict[str, Any]:
+    """Speculators' own description of the folder."""
+    from speculators.data_generation.config_generator import DataGenerationConfig
+
+    described = DataGenerationConfig.from_generator(
+        generator,
+        train_data_path=config.prepare.data,
+        seq_length=config.seq_length,
+        cache_dir=str(config.prepared_dir),
+        num_samples=num_samples,
+        max_samples=config.prepare.max_samples,
+        seed=config.seed,
+    )
+    content: dict[str, Any] = described.to_dict()
+    return content

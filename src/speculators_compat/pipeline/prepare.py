@@ -1,0 +1,278 @@
+"""Step 1: conversations into token ids and loss masks, by ``load_and_preprocess_dataset``.
+
+Writes ``<output>/prepared/rows`` (a data set of the datasets library with the columns ``input_ids``
+and ``loss_mask``) and ``<output>/prepared/prepared.json`` (what the rows were made from, and their
+fingerprint).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import random
+import re
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ..drift import UsageError
+from ..store import write_json
+from .config import RunConfig
+from .summary import recorded_step
+from .verifier import check_run
+
+__all__ = ["load_rows", "run"]
+
+# Loggers that say why a conversation was left out: speculators' own, and the drift's for tokenizers
+# without offsets.
+LOGGERS = ("speculators.data_generation.preprocessing", "speculators_compat")
+LEFT_OUT = re.compile(r"^(?:Failed to process conversation \d+|Conversation \d+ is dropped): (.*)")
+
+
+def run(config: RunConfig) -> None:
+    """Prepare the rows, unless this run folder already has them.
+
+    Args:
+        config: The run.
+
+    Raises:
+        UsageError: The folder holds rows of other inputs, or no sample is left to train on.
+    """
+    check_run(config)
+    inputs = _inputs(config)
+    if _is_done(config, inputs):
+        logging.getLogger(__name__).info("%s is complete", config.prepared_dir)
+        return
+    with recorded_step(config, "prepare") as report:
+        # Neither a token count nor a cached map of another run may be taken for this one's, so both
+        # live in a folder that goes away: upstream reuses an existing token_freq.pt, and datasets
+        # its caches, without a look.
+        config.output.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=config.output, prefix=".prepare-") as scratch:
+            rows, conversations, reasons = _preprocess(config, Path(scratch))
+            rows, dropped, truncated = _clean(rows, config.seq_length)
+            missing = conversations - len(rows) - sum(dropped.values())
+            _add_upstream_losses(dropped, missing, reasons)
+            report.update(
+                samples=len(rows), conversations=conversations, dropped=dropped, truncated=truncated
+            )
+            if not len(rows):
+                raise UsageError(
+                    "At least one conversation must give a sample with a trainable token.",
+                    f"none of {conversations}: {dropped}",
+                    "Check prepare.data, its roles, and the model's chat template.",
+                )
+            fingerprint = _save(config, rows, Path(scratch), inputs)
+        report["fingerprint"] = fingerprint
+
+
+def load_rows(config: RunConfig) -> tuple[Any, str]:
+    """The prepared rows.
+
+    Args:
+        config: The run.
+
+    Returns:
+        A data set in torch format, columns ``input_ids`` and ``loss_mask`` (int64 [tokens]), and
+        its fingerprint.
+
+    Raises:
+        UsageError: The prepare step has not run, or ran with other inputs.
+    """
+    recorded = _recorded(config)
+    if recorded is None:
+        raise UsageError(
+            "This step needs prepared rows.",
+            f"none in {config.prepared_dir}",
+            "Run the prepare step.",
+        )
+    _refuse_other(config, recorded["inputs"], _inputs(config))
+    from datasets import load_from_disk
+
+    rows = load_from_disk(str(config.prepared_dir / "rows"))
+    rows.set_format(type="torch", columns=["input_ids", "loss_mask"])
+    return rows, str(recorded["fingerprint"])
+
+
+def _inputs(config: RunConfig) -> dict[str, Any]:
+    """Everything that decides the rows."""
+    inputs = {**config.prepare.model_dump(exclude={"num_proc"}), "model": config.verifier}
+    inputs |= {"seed": config.seed, "seq_length": config.seq_length}
+    data = Path(config.prepare.data)
+    if data.is_file():
+        with data.open("rb") as file:
+            # hashlib.file_digest needs Python 3.11
+            digest = hashlib.sha256()
+            while block := file.read(1 << 20):
+                digest.update(block)
+        inputs["data_sha256"] = digest.hexdigest()
+    return inputs
+
+
+def _recorded(config: RunConfig) -> dict[str, Any] | None:
+    try:
+        content = json.loads((config.prepared_dir / "prepared.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _is_done(config: RunConfig, inputs: dict[str, Any]) -> bool:
+    recorded = _recorded(config)
+    if recorded is None:
+        return False
+    _refuse_other(config, recorded["inputs"], inputs)
+    return True
+
+
+def _refuse_other(config: RunConfig, recorded: dict[str, Any], inputs: dict[str, Any]) -> None:
+    different = sorted(
+        key for key in recorded.keys() | inputs.keys() if recorded.get(key) != inputs.get(key)
+    )
+    if different:
+        raise UsageError(
+            f"The rows in {config.prepared_dir} must come from this configuration.",
+            "; ".join(
+                f"{key}: {recorded.get(key)!r} there, {inputs.get(key)!r} now" for key in different
+            ),
+            "Use another output folder, or delete this one. Nothing was changed.",
+        )
+
+
+def _preprocess(config: RunConfig, scratch: Path) -> tuple[Any, int, Counter[str]]:
+    """Call speculators; returns rows, number of conversations, and why some were left out."""
+    from speculators.data_generation import preprocessing
+
+    section = config.prepare
+    _check_name(section.data, preprocessing.DATASET_CONFIGS)
+    random.seed(config.seed)  # turn_dropout draws from the global generator
+    cache_dir = str(scratch / "cache")
+    with _warnings(scratch / "warnings.log") as reasons:
+        try:
+            rows, _ = preprocessing.load_and_preprocess_dataset(
+                target_model_path=config.verifier,
+                train_data_path=section.data,
+                seq_length=config.seq_length,
+                build_dataset_num_proc=section.num_proc,
+                seed=config.seed,
+                max_samples=section.max_samples,
+                token_freq_path=str(scratch / "token_freq.pt"),
+                cache_dir=cache_dir,
+                assistant_pattern=section.assistant_pattern,
+                turn_dropout=section.turn_dropout,
+            )
+        except (
+            IndexError
+        ):  # its preview of row 0 fails when no row is left, which hides what happened to them
+            rows = []
+    conversations = len(
+        preprocessing.load_raw_dataset(section.data, num_proc=section.num_proc, cache_dir=cache_dir)
+    )
+    return rows, min(conversations, section.max_samples or conversations), reasons
+
+
+def _check_name(data: str, known: dict[str, Any]) -> None:
+    if not data.endswith((".json", ".jsonl")) and data not in known:
+        raise UsageError(
+            f"prepare.data must be a .json or .jsonl file, or one of {', '.join(sorted(known))}.",
+            data,
+            "Correct it.",
+        )
+
+
+@contextmanager
+def _warnings(path: Path) -> Iterator[Counter[str]]:
+    """Collect why conversations were left out, in speculators' tokenising processes too.
+
+    The processes are forked and inherit the handler; each appends whole lines to the same file.
+    """
+    reasons: Counter[str] = Counter()
+    handler = logging.FileHandler(path)
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    for name in LOGGERS:
+        logging.getLogger(name).addHandler(handler)
+    try:
+        yield reasons
+    finally:
+        for name in LOGGERS:
+            logging.getLogger(name).removeHandler(handler)
+        handler.close()
+        found = map(LEFT_OUT.match, path.read_text(encoding="utf-8").splitlines())
+        # Without the conversation's number, so that equal reasons count together.
+        reasons.update(match[1][:200] for match in found if match)
+
+
+def _clean(rows: Any, seq_length: int) -> tuple[Any, dict[str, int], dict[str, int]]:
+    """Cut what is too long (0.4's own mask path does not) and drop what cannot train anything."""
+    dropped: Counter[str] = Counter()
+    truncated: Counter[str] = Counter()
+    keep, too_long = [], False
+    for index in range(len(rows)):
+        length = len(rows[index]["input_ids"])
+        if length > seq_length:
+            too_long = True
+            truncated[f"longer than {seq_length} tokens"] += 1
+        elif length == seq_length:
+            truncated[f"exactly {seq_length} tokens, probably cut by speculators"] += 1
+        reason = _unusable(rows[index], seq_length)
+        if reason:
+            dropped[reason] += 1
+        else:
+            keep.append(index)
+    if len(keep) < len(rows):
+        rows = rows.select(keep)
+    if too_long:
+        rows = rows.map(
+            lambda row: {name: row[name][:seq_length] for name in ("input_ids", "loss_mask")}
+        )
+    return rows, dict(dropped), dict(truncated)
+
+
+def _unusable(row: dict[str, Any], seq_length: int) -> str:
+    if len(row["input_ids"]) < 2:
+        return "shorter than two tokens"
+    # The trainer drops the first position: a mask that only covers it trains nothing.
+    return "" if bool(row["loss_mask"][1:seq_length].any()) else "no trainable token"
+
+
+def _add_upstream_losses(dropped: dict[str, int], missing: int, reasons: Counter[str]) -> None:
+    """Name the conversations that speculators left out: by its own warnings as far as they go."""
+    for reason, count in reasons.most_common():
+        named = min(count, missing)
+        if named > 0:
+            dropped[reason] = dropped.get(reason, 0) + named
+            missing -= named
+    if missing > 0:
+        dropped["left out by speculators without a reason (empty, or no known role)"] = missing
+
+
+def _save(config: RunConfig, rows: Any, scratch: Path, inputs: dict[str, Any]) -> str:
+    """Write the rows, then the record that makes them count as complete."""
+    rows.save_to_disk(str(scratch / "rows"))
+    target = config.prepared_dir / "rows"
+    shutil.rmtree(
+        target, ignore_errors=True
+    )  # without prepared.json they are of an interrupted run
+    target.parent.mkdir(parents=True, exist_ok=True)
+    (scratch / "rows").rename(target)
+    fingerprint = _fingerprint(rows)
+    write_json(
+        config.prepared_dir / "prepared.json", {"inputs": inputs, "fingerprint": fingerprint}
+    )
+    return fingerprint
+
+
+def _fingerprint(rows: Any) -> str:
+    """SHA-256 over every row's length, ids and mask, in order."""
+    digest = hashlib.sha256()
+    for row in rows:
+        digest.update(len(row["input_ids"]).to_bytes(8, "little"))
+        for name in ("input_ids", "loss_mask"):
+            digest.update(row[name].long().numpy().tobytes())
+    return digest.hexdigest()

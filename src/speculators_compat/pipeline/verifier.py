@@ -1,0 +1,159 @@
+"""What a run must know of its verifier before anything starts: shape, and code of its own."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..drift import UsageError
+from ..layers import check_layer_ids, default_layer_ids
+from .config import RunConfig
+
+__all__ = ["Verifier", "check_remote_code", "check_run"]
+
+# speculators loads the tokenizer and the config with trust_remote_code=True hard-wired
+# (data_generation/ preprocessing.py, config_generator.py), so code that either file names would run
+# whatever the option says.
+CODE_FILES = {
+    "config.json": ("AutoConfig", "AutoTokenizer"),
+    "tokenizer_config.json": ("AutoTokenizer",),
+}
+
+
+@dataclass(frozen=True)
+class Verifier:
+    """The verifier's configuration.
+
+    Attributes:
+        config: As transformers reads it; the wrapper's, for a multimodal model.
+        text: Config of the language model, the same object for a text model.
+        layer_ids: Layers to capture, in speculators' convention.
+    """
+
+    config: Any
+    text: Any
+    layer_ids: list[int]
+
+    @property
+    def hidden_size(self) -> int:
+        """Width of a hidden state."""
+        return int(self.text.hidden_size)
+
+    @property
+    def vocab_size(self) -> int:
+        """Size of the target vocabulary."""
+        return int(self.text.vocab_size)
+
+    @property
+    def max_positions(self) -> int | None:
+        """Longest context in tokens, if the config says so."""
+        value = getattr(self.text, "max_position_embeddings", None)
+        return int(value) if value else None
+
+
+def check_run(config: RunConfig) -> Verifier:
+    """Everything about a run that can be refused before it starts.
+
+    Args:
+        config: The run.
+
+    Returns:
+        The verifier's configuration.
+
+    Raises:
+        UsageError: The checkpoint needs code that the run does not trust, cannot be read, or does
+            not go with the layers or the vocabulary asked for; or the data are neither a file nor a
+            known name.
+    """
+    check_remote_code(config.verifier, config.trust_remote_code)
+    _check_data(config.prepare.data)
+    verifier = _load(config)
+    check_layer_ids(verifier.layer_ids, int(verifier.text.num_hidden_layers))
+    if config.vocab.draft_vocab_size > verifier.vocab_size:
+        raise UsageError(
+            "The draft's vocabulary is a part of the verifier's.",
+            f"draft_vocab_size {config.vocab.draft_vocab_size} of {verifier.vocab_size} tokens",
+            "Lower vocab.draft_vocab_size.",
+        )
+    return verifier
+
+
+def check_remote_code(model: str, trusted: bool) -> None:
+    """Refuse a checkpoint with code of its own unless the run trusts it.
+
+    Args:
+        model: Folder or Hugging Face id.
+        trusted: ``trust_remote_code`` of the run.
+
+    Raises:
+        UsageError: A loader would run code that the checkpoint brings.
+    """
+    if trusted:
+        return
+    for name, loaders in CODE_FILES.items():
+        code = _read(model, name).get("auto_map") or {}
+        # Older tokenizers list the classes instead of naming the loader.
+        named = (
+            [code] if not isinstance(code, dict) else [code[key] for key in loaders if key in code]
+        )
+        if named:
+            raise UsageError(
+                f"{model} brings Python code of its own, and its loaders would run it.",
+                f"auto_map in {name} names {named[0]}, and trust_remote_code is off",
+                "Read that code, then set trust_remote_code: true in the configuration.",
+            )
+
+
+def _read(model: str, name: str) -> dict[str, Any]:
+    """One JSON file of a checkpoint; empty if there is none."""
+    path = Path(model) / name
+    if not Path(model).is_dir():
+        from transformers.utils import cached_file
+
+        try:
+            found = cached_file(model, name, _raise_exceptions_for_missing_entries=False)
+        except OSError as error:
+            raise _unreadable(model, error) from error
+        path = Path(found) if found else path
+    if not path.exists():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise _unreadable(model, error) from error
+    return content if isinstance(content, dict) else {}
+
+
+def _check_data(data: str) -> None:
+    if not data.endswith((".json", ".jsonl")):
+        return  # a data set's name: only speculators knows them, the step asks it
+    if not Path(data).is_file():
+        raise UsageError(
+            "prepare.data must be a readable file.", f"{data} does not exist", "Correct the path."
+        )
+
+
+def _load(config: RunConfig) -> Verifier:
+    from transformers import AutoConfig
+
+    try:
+        loaded = AutoConfig.from_pretrained(
+            config.verifier, trust_remote_code=config.trust_remote_code
+        )
+    except (OSError, ValueError) as error:
+        raise _unreadable(config.model, error) from error
+    text = loaded.get_text_config() if hasattr(loaded, "get_text_config") else loaded
+    layer_ids = config.layer_ids
+    if layer_ids is None:
+        layer_ids = default_layer_ids(int(text.num_hidden_layers))
+    return Verifier(loaded, text, list(layer_ids))
+
+
+def _unreadable(model: str, error: Exception) -> UsageError:
+    return UsageError(
+        "model must be a checkpoint folder or a Hugging Face id whose config can be read.",
+        f"{model}: {error}".splitlines()[0],
+        "Correct the name, or download the checkpoint first.",
+    )

@@ -1,0 +1,345 @@
+"""The extracted-data folder: a manifest, one file per sample, and its verification.
+
+The folder holds what speculators' trainer reads, ``data_{i}.pt`` with sample i of the prepared
+rows, and nothing else whose name ends in "pt", because ``list_files`` (speculators
+``train/data.py``) takes every such name for a sample. A file is complete or absent: it is written
+under another name, flushed to the disk, and renamed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import IO, Any
+
+from .drift import UsageError
+
+__all__ = ["Manifest", "SampleStore", "atomic_file", "verify", "write_json"]
+
+MANIFEST = "manifest.json"
+LENGTHS = "sample_lengths.json"
+DATA_CONFIG = "data_config.json"
+LOCK = ".lock"
+PARTIAL = ".partial-"
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file that appears under its name only once it is complete and on the disk.
+
+    Args:
+        path: Final name.
+
+    Yields:
+        A binary file to write to. If the block raises, nothing is left behind.
+
+    Raises:
+        OSError: Writing failed.
+    """
+    # The process id keeps two writers apart; the name must not end in "pt" even while it is being
+    # written.
+    partial = path.with_name(f"{PARTIAL}{path.name}.{os.getpid()}")
+    try:
+        with partial.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            partial.unlink()
+        raise
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON atomically, creating the folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_file(path) as file:
+        file.write(json.dumps(content, indent=2).encode() + b"\n")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a folder's samples were made from; samples of different manifests never share a folder.
+
+    Attributes:
+        model: The verifier as the configuration names it.
+        layer_ids: In speculators' convention.
+        dtype: As asked for (``auto``, ``float32``, ...).
+        dataset_fingerprint: SHA-256 over all prepared rows, ids and masks.
+        num_samples: Number of prepared rows.
+        seed: Seed of the preparation.
+        seq_length: Longest sample in tokens.
+        versions: Installed releases by name (vllm, speculators, torch, transformers,
+            speculators_compat).
+    """
+
+    model: str
+    layer_ids: list[int]
+    dtype: str
+    dataset_fingerprint: str
+    num_samples: int
+    seed: int
+    seq_length: int
+    versions: dict[str, str]
+
+    def differences(self, other: Manifest) -> list[str]:
+        """Fields that differ, as ``name: mine, theirs`` lines."""
+        return [
+            f"{field.name}: {getattr(other, field.name)!r} there, {getattr(self, field.name)!r} now"
+            for field in fields(self)
+            if getattr(self, field.name) != getattr(other, field.name)
+        ]
+
+
+class SampleStore:
+    """One folder of extracted samples.
+
+    Args:
+        folder: Created by the first writer.
+        manifest: What this run extracts; :meth:`writing` puts it down before the first sample.
+
+    Raises:
+        UsageError: The folder was made from something else, or holds samples without a manifest.
+            Nothing is changed.
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self.folder, self.manifest = folder, manifest
+        _refuse_other(folder, manifest)
+
+    @classmethod
+    def open(cls, folder: Path) -> SampleStore:
+        """Open a folder that was written before.
+
+        Raises:
+            UsageError: The folder has no readable manifest.
+        """
+        manifest = _read_manifest(folder)
+        if manifest is None:
+            raise UsageError(
+                f"An extracted-data folder has a {MANIFEST}.",
+                f"none in {folder}",
+                "Run the extract step.",
+            )
+        return cls(folder, manifest)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Hold the folder for one writer, with its manifest and without unfinished files.
+
+        Raises:
+            UsageError: Another process is writing to the folder.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / LOCK).open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UsageError(
+                    "One process at a time extracts into a folder.",
+                    f"another process holds {self.folder / LOCK}",
+                    "Wait for it, or use another output folder.",
+                ) from None
+            for leftover in self.folder.glob(f"{PARTIAL}*"):
+                leftover.unlink()
+            if not (self.folder / MANIFEST).exists():
+                write_json(self.folder / MANIFEST, asdict(self.manifest))
+            yield
+
+    def path(self, index: int) -> Path:
+        """File of sample ``index``."""
+        return self.folder / f"data_{index}.pt"
+
+    def write(self, index: int, sample: Mapping[str, Any]) -> int:
+        """Write one sample.
+
+        Args:
+            index: Row of the prepared data.
+            sample: ``input_ids`` int64 [tokens], ``loss_mask`` int64 [tokens], ``hidden_states``
+                list of [tokens, hidden], one per layer of the manifest.
+
+        Returns:
+            Bytes on the disk.
+
+        Raises:
+            ValueError: Lengths or layer count do not agree with each other; nothing is written.
+            OSError: Writing failed; nothing is left behind.
+        """
+        import torch
+
+        content = {
+            "input_ids": _owned(sample["input_ids"]),
+            "hidden_states": [_owned(state) for state in sample["hidden_states"]],
+            "loss_mask": _owned(sample["loss_mask"]),
+        }
+        problem = self._problem(content)
+        if problem:
+            raise ValueError(f"sample {index}: {problem}")
+        with atomic_file(self.path(index)) as file:
+            torch.save(content, file)
+        return self.path(index).stat().st_size
+
+    def length(self, index: int, input_ids: Any = None) -> int | None:
+        """Tokens of a complete sample, without reading its states.
+
+        Args:
+            index: Row of the prepared data.
+            input_ids: Ids that the sample must hold, int64 [tokens]; a file with others counts as
+                unreadable.
+
+        Returns:
+            Tokens, or None if the file is missing or unreadable.
+        """
+        import torch
+
+        if not self.path(index).exists():
+            return None
+        try:
+            content = torch.load(self.path(index), mmap=True, weights_only=True, map_location="cpu")
+            if self._problem(content):
+                return None
+        except Exception:  # whatever is wrong with the file, the sample is extracted again
+            return None
+        ids = content["input_ids"]
+        if input_ids is not None and not torch.equal(ids, torch.as_tensor(input_ids)[: len(ids)]):
+            return None
+        return int(ids.shape[0])
+
+    def lengths(self, ids_of: Callable[[int], Any] | None = None) -> dict[int, int]:
+        """Tokens of every complete sample, by index.
+
+        Args:
+            ids_of: Gives the ids that sample i must hold; None: any.
+        """
+        found = {}
+        for index in range(self.manifest.num_samples):
+            tokens = self.length(index, None if ids_of is None else ids_of(index))
+            if tokens is not None:
+                found[index] = tokens
+        return found
+
+    def write_lengths(self, lengths: Mapping[int, int]) -> None:
+        """Write ``sample_lengths.json``; speculators 0.4 reads it instead of guessing."""
+        write_json(self.folder / LENGTHS, {str(index): lengths[index] for index in sorted(lengths)})
+
+    def _problem(self, content: Any) -> str:
+        """What is wrong with a sample's shapes and dtypes, or an empty string."""
+        import torch
+
+        ids, mask, states = content["input_ids"], content["loss_mask"], content["hidden_states"]
+        if ids.dtype != torch.int64 or mask.dtype != torch.int64:
+            return f"ids and mask must be int64, they are {ids.dtype} and {mask.dtype}"
+        if ids.dim() != 1 or ids.shape != mask.shape:
+            return f"the mask covers {tuple(mask.shape)} of {tuple(ids.shape)} tokens"
+        if len(states) != len(self.manifest.layer_ids):
+            return f"{len(states)} states for {len(self.manifest.layer_ids)} layers"
+        if any(state.dim() != 2 or state.shape[0] != ids.shape[0] for state in states):
+            return f"states {[tuple(state.shape) for state in states]} for {ids.shape[0]} tokens"
+        if len({(state.shape[1], state.dtype) for state in states}) != 1:
+            return "the layers' states differ in width or dtype"
+        return ""
+
+
+def verify(folder: Path) -> list[str]:
+    """Read every sample of a folder in full.
+
+    Args:
+        folder: A folder written by :class:`SampleStore`.
+
+    Returns:
+        One line per problem: missing, unreadable, damaged (the archive's checksums), wrong shape,
+        or states that are not finite. Empty if the folder is sound.
+
+    Raises:
+        UsageError: The folder has no readable manifest.
+    """
+    store = SampleStore.open(folder)
+    recorded = _recorded_lengths(folder)
+    problems = []
+    for index in range(store.manifest.num_samples):
+        problem = _check_sample(store, index, recorded.get(str(index)))
+        if problem:
+            problems.append(f"{store.path(index).name}: {problem}")
+    return problems
+
+
+def _check_sample(store: SampleStore, index: int, recorded: int | None) -> str:
+    import torch
+
+    path = store.path(index)
+    if not path.exists():
+        return "missing"
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+    except (OSError, zipfile.BadZipFile) as error:
+        return f"unreadable ({error})"
+    if damaged:
+        return f"damaged (checksum of {damaged})"
+    tokens = store.length(index)
+    if tokens is None:
+        return "not a sample of this manifest"
+    if recorded != tokens:
+        return f"{tokens} tokens, {recorded} in {LENGTHS}"
+    states = torch.load(path, mmap=True, weights_only=True, map_location="cpu")["hidden_states"]
+    return (
+        ""
+        if all(bool(torch.isfinite(state).all()) for state in states)
+        else "states are not finite"
+    )
+
+
+def _recorded_lengths(folder: Path) -> dict[str, int]:
+    try:
+        lengths = json.loads((folder / LENGTHS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return lengths if isinstance(lengths, dict) else {}
+
+
+def _read_manifest(folder: Path) -> Manifest | None:
+    try:
+        raw = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        return Manifest(**raw)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError) as error:
+        raise UsageError(
+            f"{folder / MANIFEST} must be a manifest of this version.",
+            f"{type(error).__name__}: {error}",
+            "Use another output folder, or delete this one.",
+        ) from error
+
+
+def _refuse_other(folder: Path, manifest: Manifest) -> None:
+    there = _read_manifest(folder)
+    if there is None:
+        if any(folder.glob("*pt")):
+            raise UsageError(
+                "Samples are only added to a folder whose manifest says what they were made from.",
+                f"files ending in 'pt' but no {MANIFEST} in {folder}",
+                "Use another output folder.",
+            )
+        return
+    differences = manifest.differences(there)
+    if differences:
+        raise UsageError(
+            f"The samples in {folder} must come from this model, data, settings and versions.",
+            "; ".join(differences),
+            "Use another output folder, or go back to its settings. Nothing was changed.",
+        )
+
+
+def _owned(tensor: Any) -> Any:
+    """The tensor with a storage of its own: torch.save writes a view's whole storage."""
+    tensor = tensor.detach().cpu().contiguous()
+    if tensor.untyped_storage().nbytes() != tensor.numel() * tensor.element_size():
+        return tensor.clone()
+    return tensor

@@ -1,0 +1,64 @@
+"""Helpers shared by the tests: a clean Python process, and the shim with or without a drift."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import pytest
+
+import speculators_compat
+from speculators_compat import versions
+from speculators_compat.activation import DISABLE, is_active
+from speculators_compat.drift import Drift
+
+
+def run_python(
+    code: str, env: Mapping[str, str] | None = None, timeout: float = 600
+) -> subprocess.CompletedProcess[str]:
+    """Run ``code`` in a process of its own; ``env`` is added to the environment."""
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+@contextmanager
+def shim(without: str = "") -> Iterator[None]:
+    """The shim in this process until the block ends, ``without`` these drifts (comma-separated).
+
+    Importing speculators and vLLM takes longer than most tests, so what is imported stays and the
+    patches are undone and redone, as ``SPECULATORS_COMPAT_DISABLE`` does at start.
+    """
+    was_active = is_active()
+    before = os.environ.get(DISABLE)
+    speculators_compat.deactivate()
+    os.environ[DISABLE] = without
+    try:
+        speculators_compat.activate()
+        yield
+    finally:
+        speculators_compat.deactivate()
+        if before is None:
+            del os.environ[DISABLE]
+        else:
+            os.environ[DISABLE] = before
+        if was_active:
+            speculators_compat.activate()
+
+
+def applies(drift: Drift) -> pytest.MarkDecorator:
+    """Skip where the installed speculators does not have the drift's call site."""
+    found = versions.installed("speculators")
+    version = found.version if found else "0"
+    return pytest.mark.skipif(
+        versions.matches(version, drift.speculators) is False,
+        reason=f"speculators {version} is not in {drift.speculators}: {drift.upstream}",
+    )

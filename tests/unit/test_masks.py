@@ -1,0 +1,61 @@
+"""The id-based loss mask: Kimi's turns by hand, and properties over any ids."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speculators_compat.masks import turn_mask
+
+ASSISTANT, MIDDLE, END, USER = 1, 2, 3, 4
+MARKS = (ASSISTANT, MIDDLE, END)
+
+IDS = st.lists(st.integers(0, 9), max_size=60)
+TEXT = st.lists(st.integers(5, 9), max_size=6)
+
+
+def test_content_and_end_token_of_an_assistant_turn():
+    ids = [USER, 8, MIDDLE, 9, END, ASSISTANT, 8, MIDDLE, 9, 9, END]
+    assert turn_mask(ids, *MARKS) == [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1]
+
+
+def test_empty_turn_still_teaches_its_end():
+    assert turn_mask([ASSISTANT, 8, MIDDLE, END], *MARKS) == [0, 0, 0, 1]
+
+
+def test_turn_cut_in_its_content():
+    assert turn_mask([ASSISTANT, 8, MIDDLE, 9, 9], *MARKS) == [0, 0, 0, 1, 1]
+
+
+def test_turn_cut_in_its_header():
+    assert turn_mask([ASSISTANT, 8, 8], *MARKS) == [0, 0, 0]
+
+
+def test_assistant_token_quoted_by_a_user_opens_nothing_past_the_turn():
+    ids = [USER, 8, MIDDLE, 9, ASSISTANT, 9, END, USER, 8, MIDDLE, 9, END]
+    assert turn_mask(ids, *MARKS) == [0] * len(ids)
+
+
+def test_middle_and_assistant_tokens_quoted_in_the_answer_do_not_end_it():
+    ids = [ASSISTANT, 8, MIDDLE, 9, MIDDLE, ASSISTANT, 9, END, 9]
+    assert turn_mask(ids, *MARKS) == [0, 0, 0, 1, 1, 1, 1, 1, 0]
+
+
+@given(IDS, st.integers(0, 60))
+def test_mask_of_a_truncated_conversation_is_the_truncated_mask(ids, cut):
+    assert turn_mask(ids[:cut], *MARKS) == turn_mask(ids, *MARKS)[:cut]
+
+
+@given(st.lists(st.tuples(st.sampled_from([USER, ASSISTANT]), TEXT, TEXT), max_size=8))
+def test_every_assistant_turn_and_nothing_else(turns):
+    ids, expected = [], []
+    for role, name, content in turns:
+        ids += [role, *name, MIDDLE, *content, END]
+        weight = int(role == ASSISTANT)
+        expected += [0] * (len(name) + 2) + [weight] * (len(content) + 1)
+    assert turn_mask(ids, *MARKS) == expected
+
+
+@given(IDS)
+def test_one_weight_a_token_and_no_other_value(ids):
+    mask = turn_mask(ids, *MARKS)
+    assert len(mask) == len(ids)
+    assert set(mask) <= {0, 1}
