@@ -109,7 +109,8 @@ def test_preempted_prompts_keep_their_rows(engine, models, monkeypatch):
         scheduler = small.generator.scheduler
         original = scheduler._preempt_request
         scheduler._preempt_request = lambda *a, **k: (preempted.append(1), original(*a, **k))[1]
-        # Equal long prompts, so that several are half computed when the cache runs out.
+        # Eight prompts advance side by side, 16 tokens each a step: the cache runs out while all are half computed.
+        scheduler.scheduler_config.long_prefill_token_threshold = 16
         prompts = [engine.prompts(2, seed=s)[1][: 200 + 7 * s] for s in range(12)]
         assert small.worst_error(prompts, small.generator.generate(prompts)) <= TOLERANCE
         assert preempted, "nothing was preempted: the test shows nothing"
