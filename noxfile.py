@@ -23,9 +23,7 @@ ROOT = Path(__file__).parent
 BUILD = ROOT / "build"
 DISTRIBUTION = "speculators-compat"
 PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
-ROWS: list[dict[str, Any]] = nox.project.load_toml(
-    ROOT / "src" / "speculators_compat" / "matrix.toml"
-)["row"]
+ROWS: list[dict[str, Any]] = nox.project.load_toml(ROOT / "src" / "speculators_compat" / "matrix.toml")["row"]
 TORCH = ("torch", "torchvision", "torchaudio")
 
 
@@ -75,9 +73,7 @@ def install_engine(session: nox.Session, row: dict[str, Any]) -> None:
     )
 
 
-def run_pytest(
-    session: nox.Session, paths: list[str], marks: str, env: dict[str, str] | None = None
-) -> None:
+def run_pytest(session: nox.Session, paths: list[str], marks: str, env: dict[str, str] | None = None) -> None:
     """Run pytest and leave a JUnit file for tools/summarise.py; named tests replace the paths."""
     named = any((ROOT / arg.split("::")[0]).exists() for arg in session.posargs)
     args = [*([] if named else paths), "-m", marks, *session.posargs]
@@ -102,9 +98,7 @@ def unit(session: nox.Session) -> None:
 
 
 @nox.session
-@nox.parametrize(
-    ("python", "row"), [nox.param(row["python"], row, id=row_name(row)) for row in ROWS]
-)
+@nox.parametrize(("python", "row"), [nox.param(row["python"], row, id=row_name(row)) for row in ROWS])
 def engine(session: nox.Session, row: dict[str, Any]) -> None:
     """Every test beside one pair of real vLLM and speculators, one environment per row."""
     install_engine(session, row)

@@ -44,9 +44,7 @@ def medians(times: list[tuple[float, float]]) -> tuple[float, float]:
 
 def measure(runs: int) -> dict[str, object]:
     """Alternate bare and importing interpreters; the first pair only warms the file cache."""
-    pairs = [
-        (milliseconds("pass"), milliseconds("import speculators_compat")) for _ in range(runs + 1)
-    ][1:]
+    pairs = [(milliseconds("pass"), milliseconds("import speculators_compat")) for _ in range(runs + 1)][1:]
     bare, bare_cpu = medians([bare for bare, _ in pairs])
     total, total_cpu = medians([importing for _, importing in pairs])
     return {

@@ -42,9 +42,7 @@ def draft_model(verifier: Path, config, draft_vocab: int | None = None):
                 algorithm="eagle3",
                 proposal_methods=[GreedyTokenProposalConfig(speculative_tokens=3)],
                 default_proposal_method="greedy",
-                verifier=VerifierConfig(
-                    name_or_path=str(verifier), architectures=["LlamaForCausalLM"]
-                ),
+                verifier=VerifierConfig(name_or_path=str(verifier), architectures=["LlamaForCausalLM"]),
             ),
         ),
         t2d=t2d,

@@ -26,9 +26,7 @@ def main(python: str, target: str) -> None:
     """Freeze one environment into one file."""
     uv = shutil.which("uv")
     if uv is None:
-        sys.exit(
-            "freeze.py needs uv on PATH, found none; install it with: python3 -m pip install uv"
-        )
+        sys.exit("freeze.py needs uv on PATH, found none; install it with: python3 -m pip install uv")
     command = [uv, "pip", "freeze", "--exclude-editable", "--python", python]
     freeze = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     lines = constraints(freeze)

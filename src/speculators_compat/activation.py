@@ -225,7 +225,7 @@ def _error(outcome: Outcome) -> DriftError:
     )
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _version(module: str) -> str:
     found = versions.installed(module)
     return found.version if found else "not installed"

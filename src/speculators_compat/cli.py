@@ -26,9 +26,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-ConfigPath = Annotated[
-    Path, typer.Argument(metavar="CONFIG.yaml", help="Configuration; docs/pipeline.md lists it.")
-]
+ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="Configuration; docs/pipeline.md lists it.")]
 
 
 def main() -> None:
@@ -126,15 +124,11 @@ def exec_(
 
 @app.command()
 def demo(
-    out: Annotated[
-        Path, typer.Option(help="Folder of the demo: new, or of a demo to go on with.")
-    ] = Path("speculators-compat-demo"),
-    tensor_parallel: Annotated[
-        int, typer.Option(min=1, help="Ranks that share the verifier: 1, 2, 4 or 8.")
-    ] = 1,
-    layers: Annotated[
-        int, typer.Option(min=2, help="Decoder layers of the tiny verifier, 7 or more.")
-    ] = 8,
+    out: Annotated[Path, typer.Option(help="Folder of the demo: new, or of a demo to go on with.")] = Path(
+        "speculators-compat-demo"
+    ),
+    tensor_parallel: Annotated[int, typer.Option(min=1, help="Ranks that share the verifier: 1, 2, 4 or 8.")] = 1,
+    layers: Annotated[int, typer.Option(min=2, help="Decoder layers of the tiny verifier, 7 or more.")] = 8,
 ) -> None:
     """Make a tiny Kimi-K2.5 and conversations, and run the pipeline on them."""
     with _exit_codes():
@@ -146,9 +140,7 @@ def demo(
 @app.command()
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    load: Annotated[
-        bool, typer.Option("--load", help="Import speculators' modules, so that no drift waits.")
-    ] = False,
+    load: Annotated[bool, typer.Option("--load", help="Import speculators' modules, so that no drift waits.")] = False,
 ) -> None:
     """Show versions, whether the pair was tested, and every drift; exit 1 if one is blocked."""
     with _exit_codes():

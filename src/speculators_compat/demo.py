@@ -61,9 +61,7 @@ def prepare_demo(out: Path, tensor_parallel: int = 1, layers: int = 8) -> Path:
         UsageError: As :func:`run_demo`.
     """
     if layers < MIN_LAYERS:
-        raise UsageError(
-            f"The demo needs {MIN_LAYERS} layers or more.", str(layers), "Raise --layers."
-        )
+        raise UsageError(f"The demo needs {MIN_LAYERS} layers or more.", str(layers), "Raise --layers.")
     if tensor_parallel not in (1, 2, 4, 8):
         raise UsageError(
             "The tiny model's 8 heads split over 1, 2, 4 or 8 ranks.",

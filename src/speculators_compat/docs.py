@@ -18,7 +18,7 @@ def drifts_page() -> str:
         "",
         NOTE,
         "",
-        f"{len(catalogue())} incompatibilities, each with one file under `src/speculators_compat/drifts/` and one test.",
+        f"{len(catalogue())} incompatibilities, each one file under `src/speculators_compat/drifts/` and one test.",
         "`SPECULATORS_COMPAT_DISABLE=id,id` switches single fixes off; `speculators-compat doctor` shows their states.",
         "",
         "| id | what it ensures | speculators | vLLM | silent |",

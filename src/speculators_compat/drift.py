@@ -99,8 +99,6 @@ def supply(target: str, make: Callable[[Any], Any]) -> Site:
     return Site(target, make, "supply")
 
 
-
-
 @dataclass(frozen=True)
 class Drift:
     """One incompatibility: its facts and its fix.

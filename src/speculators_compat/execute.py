@@ -40,9 +40,7 @@ def command(arguments: Sequence[str]) -> list[str]:
         top = arguments[1].partition(".")[0]
         # -m looks in the current folder first, as the interpreter will.
         if importlib.machinery.PathFinder.find_spec(top, [str(Path.cwd()), *sys.path]) is None:
-            raise UsageError(
-                "exec -m needs a module that can be imported.", f"no module {arguments[1]}", USAGE
-            )
+            raise UsageError("exec -m needs a module that can be imported.", f"no module {arguments[1]}", USAGE)
     elif not Path(arguments[0]).exists():
         raise UsageError("exec needs an existing script.", f"no file {arguments[0]}", USAGE)
     return [sys.executable, *arguments]

@@ -69,9 +69,7 @@ def _named(item: dict[str, Any]) -> str:
 def _versions() -> dict[str, dict[str, Any]]:
     from . import __version__
 
-    found: dict[str, dict[str, Any]] = {
-        "speculators_compat": {"version": __version__, "distribution": None}
-    }
+    found: dict[str, dict[str, Any]] = {"speculators_compat": {"version": __version__, "distribution": None}}
     for name in PACKAGES:
         item = versions.installed(name)
         found[name] = {
@@ -91,11 +89,7 @@ def _pair() -> dict[str, Any]:
             vllm.release,
             speculators.version,
         ):
-            build = (
-                ""
-                if vllm.is_plain_release
-                else f", as release {vllm.release}; this build itself is not"
-            )
+            build = "" if vllm.is_plain_release else f", as release {vllm.release}; this build itself is not"
             return {"state": f"tested{build}", "row": dict(row)}
     if matrix.is_newer_than_tested(vllm.version):
         return {"state": "not tested: vLLM is newer than any tested release", "row": None}

@@ -289,11 +289,7 @@ def _check_sample(store: SampleStore, index: int, recorded: int | None) -> str:
     if recorded != tokens:
         return f"{tokens} tokens, {recorded} in {LENGTHS}"
     states = torch.load(path, mmap=True, weights_only=True, map_location="cpu")["hidden_states"]
-    return (
-        ""
-        if all(bool(torch.isfinite(state).all()) for state in states)
-        else "states are not finite"
-    )
+    return "" if all(bool(torch.isfinite(state).all()) for state in states) else "states are not finite"
 
 
 def _recorded_lengths(folder: Path) -> dict[str, int]:

@@ -74,9 +74,7 @@ def text_config(name_or_path: str, load: Callable[..., Any] | None = None, **kwa
 
 def _flatten(raw: dict[str, Any], nested: dict[str, Any]) -> dict[str, Any]:
     """The language model's fields, and two that wrappers may keep at the top."""
-    shared: dict[str, Any] = {
-        key: raw[key] for key in ("pad_token_id", "tie_word_embeddings") if key in raw
-    }
+    shared: dict[str, Any] = {key: raw[key] for key in ("pad_token_id", "tie_word_embeddings") if key in raw}
     return {**shared, **nested}
 
 
@@ -88,20 +86,12 @@ def _plain_config(name_or_path: str, fields: dict[str, Any]) -> Any:
     if missing and not known:
         raise UsageError(
             required=f"The verifier's config.json must state {', '.join(_REQUIRED)}.",
-            found=(
-                f"{name_or_path} (model_type {fields.get('model_type')!r}) "
-                f"without {', '.join(missing)}"
-            ),
-            way_out=(
-                "Add the fields to its config.json, or use a transformers release that knows the "
-                "model type."
-            ),
+            found=(f"{name_or_path} (model_type {fields.get('model_type')!r}) without {', '.join(missing)}"),
+            way_out=("Add the fields to its config.json, or use a transformers release that knows the model type."),
         )
     config_class = CONFIG_MAPPING[fields["model_type"]] if known else PretrainedConfig
     # auto_map would make transformers look for remote code when this config is saved or reloaded.
-    return config_class.from_dict(
-        {key: value for key, value in fields.items() if key != "auto_map"}
-    )
+    return config_class.from_dict({key: value for key, value in fields.items() if key != "auto_map"})
 
 
 def norm_offset(config: Any) -> float:
@@ -163,9 +153,7 @@ def resolve_names(asked: Iterable[str], keys: Iterable[str]) -> dict[str, str]:
     found = {}
     for name in asked:
         tail = name.removeprefix("model.")
-        places = (
-            [name, tail] if prefix is None else [place + tail for place in _upwards(prefix, tail)]
-        )
+        places = [name, tail] if prefix is None else [place + tail for place in _upwards(prefix, tail)]
         match = next((place for place in places if place in available), None)
         if match is not None:
             found[name] = match
@@ -173,11 +161,7 @@ def resolve_names(asked: Iterable[str], keys: Iterable[str]) -> dict[str, str]:
 
 
 def _stack_prefix(available: set[str]) -> str | None:
-    tables = {
-        _before(key, "embed_tokens.weight")
-        for key in available
-        if key.endswith("embed_tokens.weight")
-    }
+    tables = {_before(key, "embed_tokens.weight") for key in available if key.endswith("embed_tokens.weight")}
     stacks = {_before(key, "layers.0.") for key in available}
     prefixes = sorted(prefix for prefix in tables & stacks if prefix is not None)
     named = [prefix for prefix in prefixes if "language_model" in prefix.split(".")] or prefixes
@@ -231,9 +215,7 @@ def load_tensors(
             raise UsageError(
                 required=f"The verifier's {key} must be stored unquantised (16 bits or more).",
                 found=f"dtype {tensor.dtype} in {name_or_path}",
-                way_out=(
-                    "Use a checkpoint whose embeddings, final norm and lm_head are not quantised."
-                ),
+                way_out=("Use a checkpoint whose embeddings, final norm and lm_head are not quantised."),
             )
     return {name: tensors[key] for name, key in names.items()}
 
@@ -242,12 +224,7 @@ def _check_may_be_missing(name: str, name_or_path: str) -> None:
     if name == "lm_head.weight" and getattr(text_config(name_or_path), "tie_word_embeddings", True):
         return
     raise UsageError(
-        required=(
-            f"The verifier's checkpoint must hold {name}, as such or under a wrapper's prefix."
-        ),
+        required=(f"The verifier's checkpoint must hold {name}, as such or under a wrapper's prefix."),
         found=f"no such tensor in {name_or_path}",
-        way_out=(
-            "Check that the folder is complete; embeddings that serve as lm_head need "
-            "tie_word_embeddings."
-        ),
+        way_out=("Check that the folder is complete; embeddings that serve as lm_head need tie_word_embeddings."),
     )

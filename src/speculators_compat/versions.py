@@ -8,9 +8,9 @@ looked up by file ownership when the plain name is absent.
 from __future__ import annotations
 
 import functools
-import importlib.metadata as metadata
 import importlib.util
 from dataclasses import dataclass
+from importlib import metadata
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
@@ -71,7 +71,7 @@ def release(version: str) -> str:
     return ".".join(str(part) for part in parts)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def installed(module: str) -> Installed | None:
     """Find the distribution that provides ``module``, without importing it.
 

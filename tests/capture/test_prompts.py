@@ -51,7 +51,9 @@ def test_bad_input(batch, said):
     with pytest.raises(UsageError, match=said) as caught:
         read(batch)
     assert isinstance(caught.value, ValueError), "upstream raises ValueError for an empty batch"
-    assert caught.value.required and caught.value.found and caught.value.way_out
+    assert caught.value.required
+    assert caught.value.found
+    assert caught.value.way_out
 
 
 def test_a_long_prompt_is_cut_and_counted_or_refused():

@@ -1,14 +1,13 @@
 import pytest
-from tests.support import applies, shim
 
 from speculators_compat.drifts.device_name_without_accelerator import DRIFT
+from tests.support import applies, shim
 
 pytestmark = [pytest.mark.engine, applies(DRIFT)]
 
 
 def test_symptom_without_and_a_name_with():
     import torch
-
     from speculators.data_generation import config_generator
 
     if torch.accelerator.is_available():

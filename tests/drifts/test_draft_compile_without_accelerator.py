@@ -16,9 +16,7 @@ def loss_of(draft):
     states = torch.randn(1, 128, 3 * draft.hidden_size, generator=generator)
     ids = torch.arange(128).unsqueeze(0)
     last = states[..., : draft.hidden_size]
-    return draft(
-        hidden_states=states, input_ids=ids, verifier_last_hidden_states=last, ttt_steps=1
-    )[1]
+    return draft(hidden_states=states, input_ids=ids, verifier_last_hidden_states=last, ttt_steps=1)[1]
 
 
 def test_symptom_without_and_gradients_with(tmp_path):

@@ -15,9 +15,7 @@ pytestmark = pytest.mark.engine
 def test_symptom_without_and_no_remote_code_with(tmp_path):
     verifier = make_kimi_k25(tmp_path / "kimi")
     # Remote code that cannot be run without being noticed.
-    (verifier / "configuration_kimi_k25.py").write_text(
-        "raise SystemExit('remote code was executed')\n"
-    )
+    (verifier / "configuration_kimi_k25.py").write_text("raise SystemExit('remote code was executed')\n")
     config = text_config(str(verifier))
     with (
         shim(without=DRIFT.id),

@@ -21,11 +21,7 @@ def rewrite(verifier, change) -> None:
 def tensors_of(verifier) -> dict:
     from safetensors.torch import load_file
 
-    return {
-        name: value
-        for file in verifier.glob("*.safetensors")
-        for name, value in load_file(file).items()
-    }
+    return {name: value for file in verifier.glob("*.safetensors") for name, value in load_file(file).items()}
 
 
 def assert_verifier_weights(draft, tensors, prefix, head) -> None:
@@ -60,9 +56,7 @@ def test_a_vision_tower_is_never_taken_for_the_language_model(tmp_path):
     def wrapped(tensors):
         vision = {
             "a_vision_model.norm.weight": torch.full((config.hidden_size,), 9.0),
-            "a_vision_model.embed_tokens.weight": torch.full(
-                (config.vocab_size, config.hidden_size), 9.0
-            ),
+            "a_vision_model.embed_tokens.weight": torch.full((config.vocab_size, config.hidden_size), 9.0),
             "a_vision.lm_head.weight": torch.full((config.vocab_size, config.hidden_size), 9.0),
         }
         return vision | {f"language_model.{name}": value for name, value in tensors.items()}
@@ -71,9 +65,7 @@ def test_a_vision_tower_is_never_taken_for_the_language_model(tmp_path):
     with shim():
         draft = draft_model(verifier, config)
     tensors = tensors_of(verifier)
-    assert_verifier_weights(
-        draft, tensors, "language_model.model.", "language_model.lm_head.weight"
-    )
+    assert_verifier_weights(draft, tensors, "language_model.model.", "language_model.lm_head.weight")
     norm = getattr(draft, "verifier_norm", None)
     weight = norm.weight if norm is not None else draft.verifier_lm_head.final_norm_weight
     assert weight.equal(tensors["language_model.model.norm.weight"].float())

@@ -73,9 +73,7 @@ def test_cache_of_a_run_without_is_not_reused(tmp_path):
 def test_tokenizer_that_marks_no_turns_is_refused(tmp_path):
     verifier = make_kimi_k25(tmp_path / "kimi")
     path = verifier / "tokenizer_config.json"
-    path.write_text(
-        json.dumps(json.loads(path.read_text().replace("<|im_middle|>", "<|im_other|>")))
-    )
+    path.write_text(json.dumps(json.loads(path.read_text().replace("<|im_middle|>", "<|im_other|>"))))
     with shim(), pytest.raises(UsageError, match=r"TikTokenTokenizer without <\|im_middle\|>"):
         prepare(verifier, [CONVERSATION], tmp_path)
 

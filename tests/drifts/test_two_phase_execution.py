@@ -15,13 +15,15 @@ def test_symptom_and_fix(only_on, run_generator, healthy, speculators_version):
 @pytest.mark.engine
 def test_our_loop_needs_it_and_says_so(run_generator):
     done = run_generator("two_phase_execution")
-    assert "[hidden_states_capture]" in done.stderr and "needs the drift two_phase_execution" in done.stderr
+    assert "[hidden_states_capture]" in done.stderr
+    assert "needs the drift two_phase_execution" in done.stderr
 
 
 def test_a_step_is_completed_once_and_handed_out_again():
     calls = []
     inner = SimpleNamespace(
-        execute_model=lambda scheduled: calls.append(scheduled), sample_tokens=lambda grammar: calls.append(grammar) or "output"
+        execute_model=calls.append,
+        sample_tokens=lambda grammar: calls.append(grammar) or "output",
     )
     executor = TwoPhaseExecutor(inner)
     assert executor.execute_model("step") == "output"

@@ -57,8 +57,9 @@ class Engine:
 
 def start(kind: str, directory: Path, layer_ids: list[int], **options: Any) -> Engine:
     """Start a generator on a tiny model, with the shim, as a user would."""
-    import speculators_compat  # noqa: F401 - first, as the README says
     from speculators.data_generation import VllmHiddenStatesGenerator
+
+    import speculators_compat  # noqa: F401 - first, as the README says
 
     settings = {"max_model_len": MAX_LEN, "max_num_batched_tokens": BUDGET, "dtype": "float32", **options}
     return Engine(kind, directory, VllmHiddenStatesGenerator(str(directory), layer_ids, **settings), layer_ids)
@@ -83,9 +84,7 @@ def engine(request, models):
     """The engine that ``request.param`` names: (kind, tensor parallel size)."""
     kind, tensor_parallel_size = request.param
     layer_ids = [3, 0, 5, 1]
-    running = start(
-        kind, models(kind, num_hidden_layers=6), layer_ids, tensor_parallel_size=tensor_parallel_size
-    )
+    running = start(kind, models(kind, num_hidden_layers=6), layer_ids, tensor_parallel_size=tensor_parallel_size)
     yield running
     running.generator.close()
     gc.collect()

@@ -35,7 +35,8 @@ def test_the_workers_found_the_decoder_and_watch_its_tokens(engine, monkeypatch)
 
     monkeypatch.setattr(Ledger, "place", spy)
     engine.generator.generate(engine.prompts(2, seed=1))
-    assert seen and all(seen)
+    assert seen
+    assert all(seen)
 
 
 @one_engine

@@ -48,7 +48,7 @@ def test_the_same_prompts_again_give_the_same_states(engine):
 @llama
 def test_prompts_that_share_a_prefix(engine):
     stem = engine.prompts(2, seed=6)[1][:200]
-    prompts = [stem, stem + [5, 6, 7], stem[:50], stem]
+    prompts = [stem, [*stem, 5, 6, 7], stem[:50], stem]
     assert engine.worst_error(prompts, engine.generator.generate(prompts)) <= TOLERANCE
 
 
@@ -63,13 +63,12 @@ def test_long_prompts_are_cut_as_upstream_cuts_them_and_said(engine, caplog):
     assert cut["input_ids"].tolist() == long[: MAX_LEN - 1]
     assert cut["hidden_states"][0].shape[0] == MAX_LEN - 1
     said = [r.getMessage() for r in caplog.records if "are cut to" in r.getMessage()]
-    assert len(said) == 1 and f"cut to {MAX_LEN - 1} tokens" in said[0]
+    assert len(said) == 1
+    assert f"cut to {MAX_LEN - 1} tokens" in said[0]
 
 
 @llama
-@pytest.mark.parametrize(
-    "batch", [[], [[1], []], [[-1]], [[10**6]], [[1.5]], [["a"]], torch.ones(2, 2)], ids=repr
-)
+@pytest.mark.parametrize("batch", [[], [[1], []], [[-1]], [[10**6]], [[1.5]], [["a"]], torch.ones(2, 2)], ids=repr)
 def test_bad_input_leaves_the_engine_alone(engine, batch):
     counter = engine.generator._request_counter
     with pytest.raises(UsageError):
@@ -83,7 +82,9 @@ def test_bad_input_leaves_the_engine_alone(engine, batch):
 def test_nothing_stays_behind_in_scheduler_or_workers(engine):
     engine.generator.generate(engine.prompts(40, seed=12))
     scheduler = engine.generator.scheduler
-    assert not scheduler.running and not scheduler.waiting and not scheduler.requests
+    assert not scheduler.running
+    assert not scheduler.waiting
+    assert not scheduler.requests
     assert not scheduler.finished_req_ids, "the workers were not told which requests ended"
 
 

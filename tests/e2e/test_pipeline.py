@@ -139,16 +139,11 @@ def test_every_sample_is_its_own_rows(config_path, summary):
     config = load_config(config_path)
     assert verify(config.data_dir) == []
     rows = load_from_disk(str(config.prepared_dir / "rows")).with_format("torch")
-    samples = [
-        torch.load(config.data_dir / f"data_{index}.pt", weights_only=True)
-        for index in range(len(rows))
-    ]
+    samples = [torch.load(config.data_dir / f"data_{index}.pt", weights_only=True) for index in range(len(rows))]
     for row, sample in zip(rows, samples, strict=True):
         assert sample["input_ids"].tolist() == row["input_ids"].tolist()
         assert sample["loss_mask"].tolist() == row["loss_mask"].tolist()
-    assert len({len(row["input_ids"]) for row in rows}) > 3, (
-        "equal lengths cannot show a wrong order"
-    )
+    assert len({len(row["input_ids"]) for row in rows}) > 3, "equal lengths cannot show a wrong order"
     layer_ids = summary["extract"]["layer_ids"]
     expected = reference_hidden_states(
         config.model, [sample["input_ids"].tolist() for sample in samples[:6]], layer_ids

@@ -36,8 +36,9 @@ def test_without_the_import_it_fails_as_reported(tmp_path, models):
         assert "1 validation error for SchedulerConfig" in done.stderr
         assert "is_encoder_decoder" in done.stderr
         assert "Field required" in done.stderr
-    else:  # 0.4 gets past the configs and finds no memory where there is no accelerator
-        assert "num_gpu_blocks" in done.stderr or "AssertionError" in done.stderr
+    else:  # 0.4 gets past the configs and asks a device that is not there for its memory
+        assert "mem_get_info" in done.stderr
+        assert "Found no NVIDIA driver" in done.stderr
 
 
 def test_with_the_import_the_same_lines_return_states(tmp_path, models):

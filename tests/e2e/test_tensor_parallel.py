@@ -1,7 +1,7 @@
-"""Tensor parallel 1, 2 and 8 on one machine give the same states; 61 layers stay exact. Run by ``make tensor-parallel``.
+"""Tensor parallel 1, 2 and 8 give the same states, and 61 layers stay exact. Run by ``make tensor-parallel``.
 
-Eight ranks on two cores take minutes, nearly all of it process start; ``make test`` leaves this out. The figures are written
-to ``benchmarks/results/tensor_parallel.json``.
+Eight ranks on two cores take minutes, nearly all of it process start, so ``make test`` leaves this out. The figures are
+written to ``benchmarks/results/tensor_parallel.json``.
 """
 
 from __future__ import annotations

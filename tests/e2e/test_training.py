@@ -31,9 +31,7 @@ def test_loss_falls_and_training_resumes(tmp_path, kind):
         first = run(EPOCHS, resume=False)
         resumed = run(EPOCHS + 1, resume=True)
     assert first[-1] < first[0] / 5
-    assert sorted(path.name for path in checkpoints.iterdir()) == [
-        str(epoch) for epoch in range(EPOCHS + 1)
-    ]
+    assert sorted(path.name for path in checkpoints.iterdir()) == [str(epoch) for epoch in range(EPOCHS + 1)]
     # Weights and optimizer state are stored in bfloat16, so the curve goes on closely, not exactly.
     assert len(resumed) == len(first) // EPOCHS
     assert resumed[0] < first[0] / 5

@@ -25,7 +25,6 @@ from speculators_compat.testing.checkpoint import read_tensors, write_json
 from speculators_compat.testing.kimi_k25 import KimiShape
 from speculators_compat.testing.tokenizers import KIMI_SPECIAL_TOKENS, kimi_special_ids
 
-
 KINDS = sorted(TINY_MODELS)
 FAST_KINDS = sorted(set(KINDS) - {"kimi_k25"})
 LAYERS = {"kimi_k25": 6, "llama": 4, "qwen3": 4, "qwen3_moe": 4, "gemma3": 4}
@@ -75,9 +74,7 @@ def test_import_loads_nothing_heavy() -> None:
         "print(sorted({'torch', 'vllm', 'transformers', 'tokenizers', 'safetensors',"
         " 'speculators'} & set(sys.modules)))"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
-    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert result.stdout.strip() == "[]"
 
 
@@ -347,9 +344,7 @@ def test_kimi_chat_template(kimi_tokenizer: Any) -> None:
 def test_kimi_generation_prompt(kimi_tokenizer: Any) -> None:
     def tail(**options: Any) -> str:
         turns = CONVERSATION[:1]
-        text = kimi_tokenizer.apply_chat_template(
-            turns, tokenize=False, add_generation_prompt=True, **options
-        )
+        text = kimi_tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, **options)
         return str(text).rsplit("<|im_end|>", 1)[1]
 
     assert tail() == "<|im_assistant|>assistant<|im_middle|><think>"
@@ -390,9 +385,7 @@ def test_kimi_tokenizer_survives_saving(kimi_tokenizer: Any, tmp_path: Path) -> 
 
 def test_kimi_image_processor(folders: dict[str, Path]) -> None:
     image_module = pytest.importorskip("PIL.Image", reason="pictures need Pillow")
-    processor = transformers.AutoImageProcessor.from_pretrained(
-        folders["kimi_k25"], trust_remote_code=True
-    )
+    processor = transformers.AutoImageProcessor.from_pretrained(folders["kimi_k25"], trust_remote_code=True)
     frames = [image_module.new("RGB", (64, 64), (index, 0, 255)) for index in range(7)]
     assert processor.num_frames_per_chunk == 4
     chunks = [
@@ -417,19 +410,13 @@ def test_fast_tokenizer(kind: str, folders: dict[str, Path]) -> None:
     assert max(encoding["input_ids"]) < len(tokenizer) <= vocabulary(folders[kind])
     assert encoding["offset_mapping"][-1][1] == len(text)
     for name in ("<|im_start|>", "<|im_end|>", "<pad>"):
-        assert tokenizer.encode(name, add_special_tokens=False) == [
-            tokenizer.convert_tokens_to_ids(name)
-        ]
-    prompt = tokenizer.apply_chat_template(
-        CONVERSATION[:1], tokenize=False, add_generation_prompt=True
-    )
+        assert tokenizer.encode(name, add_special_tokens=False) == [tokenizer.convert_tokens_to_ids(name)]
+    prompt = tokenizer.apply_chat_template(CONVERSATION[:1], tokenize=False, add_generation_prompt=True)
     assert prompt.endswith("<|im_end|>\n<|im_start|>assistant\n")
 
 
 def test_speculators_masks_the_answers(folders: dict[str, Path]) -> None:
-    preprocessing = pytest.importorskip(
-        "speculators.data_generation.preprocessing", reason="needs speculators"
-    )
+    preprocessing = pytest.importorskip("speculators.data_generation.preprocessing", reason="needs speculators")
     tokenizer = transformers.AutoTokenizer.from_pretrained(folders["llama"])
     pattern = preprocessing._detect_assistant_pattern(tokenizer)
     text = tokenizer.apply_chat_template(CONVERSATION, tokenize=False)
@@ -485,9 +472,7 @@ def test_make_conversations(tmp_path: Path) -> None:
         ("kimi_k25", {"vocab_size": 448}, "vocab_size a multiple of 64"),
     ],
 )
-def test_bad_options_are_named(
-    kind: str, options: dict[str, Any], message: str, tmp_path: Path
-) -> None:
+def test_bad_options_are_named(kind: str, options: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=message):
         make_model(kind, tmp_path / "model", **options)
 

@@ -46,9 +46,7 @@ def test_other_parts_that_end_alike_are_not_taken(asked):
 
 
 def test_tied_head_is_left_out():
-    found = resolve_names(
-        ASKED, [key for key in keys("model.", "lm_head.weight") if "lm_head" not in key]
-    )
+    found = resolve_names(ASKED, [key for key in keys("model.", "lm_head.weight") if "lm_head" not in key])
     assert list(found) == [ASKED[0], ASKED[2]]
 
 
@@ -57,10 +55,6 @@ def test_exact_names_without_any_layer():
 
 
 def test_two_language_models_are_refused():
-    both = keys("thinker.model.", "thinker.lm_head.weight") + keys(
-        "talker.model.", "talker.lm_head.weight"
-    )
-    with pytest.raises(
-        UsageError, match=r"one language model.*'talker\.model\.', 'thinker\.model\.'"
-    ):
+    both = keys("thinker.model.", "thinker.lm_head.weight") + keys("talker.model.", "talker.lm_head.weight")
+    with pytest.raises(UsageError, match=r"one language model.*'talker\.model\.', 'thinker\.model\.'"):
         resolve_names(ASKED, both)

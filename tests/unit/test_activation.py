@@ -35,8 +35,9 @@ PRELUDE = """
         known = {"vllm": vllm, "speculators": speculators}
         def installed(name):
             return versions.Installed(name, name, known[name]) if known.get(name) else None
-        activation.versions = type("V", (), dict(installed=staticmethod(installed), in_range=staticmethod(versions.in_range),
-                                                 matches=staticmethod(versions.matches)))
+        activation.versions = type("V", (), dict(
+            installed=staticmethod(installed), in_range=staticmethod(versions.in_range),
+            matches=staticmethod(versions.matches)))
         activation.activate()
 
     def states():
@@ -101,7 +102,8 @@ def test_a_broken_drift_breaks_no_import_and_nothing_is_half_applied(tmp_path):
         """
         def broken(original):
             raise LookupError("planted")
-        use(record("bad", sites=(wrap("fakeup.mod:call", loud), substitute("fakeup.mod:entry", broken))), record("good"))
+        sites = (wrap("fakeup.mod:call", loud), substitute("fakeup.mod:entry", broken))
+        use(record("bad", sites=sites), record("good"))
         import fakeup.mod as mod
         assert mod.call() == "mended original"          # by the good one alone
         assert states()["good"][0] == "applied"
@@ -243,7 +245,9 @@ def test_the_plugin_activates_the_shim(tmp_path):
 
 def test_nothing_is_read_until_speculators_is_imported(tmp_path):
     (tmp_path / "speculators").mkdir()
-    (tmp_path / "speculators" / "__init__.py").write_text("import speculators_compat.activation as a; SEEN = a.is_active()")
+    (tmp_path / "speculators" / "__init__.py").write_text(
+        "import speculators_compat.activation as a; SEEN = a.is_active()"
+    )
     code = """
         import sys, speculators_compat
         assert "wrapt" not in sys.modules and "speculators_compat.activation" not in sys.modules

@@ -46,7 +46,9 @@ def test_its_file_says_what_it_is_and_imports_nothing_heavy(drift):
     tree = ast.parse(source)
     assert ast.get_docstring(tree)
     top = {alias.name.split(".")[0] for node in tree.body if isinstance(node, ast.Import) for alias in node.names}
-    top |= {(node.module or "").split(".")[0] for node in tree.body if isinstance(node, ast.ImportFrom) if not node.level}
+    top |= {
+        (node.module or "").split(".")[0] for node in tree.body if isinstance(node, ast.ImportFrom) if not node.level
+    }
     assert not top & {"torch", "vllm", "transformers", "speculators", "datasets"}
 
 
@@ -54,11 +56,17 @@ def test_its_file_says_what_it_is_and_imports_nothing_heavy(drift):
 def test_only_patching_sets_attributes_on_foreign_modules(drift):
     """A drift returns new values; the engine writes them (design: walls)."""
     source = Path(drifts.__file__).with_name(f"{drift.id}.py").read_text(encoding="utf-8")
-    names = {node.func.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call) if isinstance(node.func, ast.Name)}
+    names = {
+        node.func.id
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call)
+        if isinstance(node.func, ast.Name)
+    }
     assert "delattr" not in names
 
 
 def test_ids_are_unique_and_equal_to_their_files():
     ids = [drift.id for drift in catalogue()]
     files = {p.stem for p in Path(drifts.__file__).parent.glob("*.py") if not p.stem.startswith("_")}
-    assert set(ids) == files and len(ids) == len(set(ids))
+    assert set(ids) == files
+    assert len(ids) == len(set(ids))

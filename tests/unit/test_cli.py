@@ -16,9 +16,7 @@ COMMAND = [sys.executable, "-m", "speculators_compat"]
 HEAVY = ("torch", "vllm", "speculators", "transformers", "datasets")
 
 
-def run(
-    *arguments: object, cwd, env: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
+def run(*arguments: object, cwd, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*COMMAND, *map(str, arguments)],
         cwd=cwd, env={**os.environ, **(env or {})}, capture_output=True, text=True, check=False,
@@ -53,9 +51,7 @@ def test_no_heavy_import(tmp_path, arguments):
         "except SystemExit: pass\n"
         f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)\n"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert result.stderr.splitlines()[-1] == "[]"
 
 
@@ -133,7 +129,7 @@ import speculators_compat.pipeline.run as run
 def check(config): return None
 def command(step, path, config):
     return [sys.executable, "-c", {steps!r}.get(step, "") or "pass"]
-run.check_run, run.step_command = check, command
+run.check_inputs, run.step_command = check, command
 from speculators_compat.cli import main
 sys.argv = ["speculators-compat", "pipeline", "config.yaml"]
 main()
@@ -157,9 +153,7 @@ def test_pipeline_stops_at_the_first_failing_step_and_names_it(tmp_path, code, e
         "extract": note("extract", f"exit({code})"),
         "vocab": note("vocab"),
     }
-    result = subprocess.run(
-        fake_pipeline(tmp_path, steps), cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    result = subprocess.run(fake_pipeline(tmp_path, steps), cwd=tmp_path, capture_output=True, text=True, check=False)
     assert result.returncode == expected
     assert "The step extract failed" in result.stderr
     assert (tmp_path / "order").read_text() == "prepare extract "

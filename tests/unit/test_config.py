@@ -94,9 +94,7 @@ def test_every_field_is_described_here_and_in_the_docs():
             continue
         assert field.description, name
         assert f"| `{name}` |" in page, f"docs/pipeline.md lacks {name}"
-        assert field.description.replace("|", "\\|") in page, (
-            f"docs/pipeline.md describes {name} otherwise"
-        )
+        assert field.description.replace("|", "\\|") in page, f"docs/pipeline.md describes {name} otherwise"
 
 
 def test_shipped_kimi_configuration():

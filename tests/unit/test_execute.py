@@ -23,9 +23,7 @@ def run(*arguments: object, cwd: Path, path: str | None = None) -> subprocess.Co
     return subprocess.run(line, cwd=cwd, env=env, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize(
-    "arguments", [[], ["-m"], ["nothing.py"], ["-m", "no_such_module"], ["--unknown"]], ids=str
-)
+@pytest.mark.parametrize("arguments", [[], ["-m"], ["nothing.py"], ["-m", "no_such_module"], ["--unknown"]], ids=str)
 def test_nothing_to_run_is_exit_code_2_with_one_message(tmp_path, arguments):
     result = run(*arguments, cwd=tmp_path)
     assert result.returncode == 2

@@ -37,9 +37,7 @@ def _uv(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
     beside = Path(sys.executable).with_name("uv")
     uv = str(beside) if beside.exists() else shutil.which("uv")
     assert uv, "these tests need uv, found none; install it with: python3 -m pip install uv"
-    run = subprocess.run(
-        [uv, *arguments], check=False, capture_output=True, text=True, cwd=ROOT, **options
-    )
+    run = subprocess.run([uv, *arguments], check=False, capture_output=True, text=True, cwd=ROOT, **options)
     assert run.returncode == 0, f"uv {' '.join(arguments)}\n{run.stderr}"
     return run
 
@@ -73,9 +71,7 @@ def test_wheel_holds_the_package_and_nothing_else(wheel: Path):
     }
     source = ROOT / "src"
     written = {
-        path.relative_to(source).as_posix()
-        for path in source.rglob("*")
-        if path.is_file() and path.suffix != ".pyc"
+        path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file() and path.suffix != ".pyc"
     }
     assert {name for name in names if name.startswith("speculators_compat/")} == written
     assert {"speculators_compat/py.typed", "speculators_compat/matrix.toml"} <= names
@@ -95,9 +91,7 @@ def test_entry_points(wheel: Path):
         (name,) = (n for n in archive.namelist() if n.endswith(".dist-info/entry_points.txt"))
         parser.read_string(archive.read(name).decode())
     assert dict(parser["console_scripts"]) == {OWN: "speculators_compat.cli:main"}
-    assert dict(parser["vllm.general_plugins"]) == {
-        "speculators_compat": "speculators_compat.plugin:register"
-    }
+    assert dict(parser["vllm.general_plugins"]) == {"speculators_compat": "speculators_compat.plugin:register"}
 
 
 def test_requirements_are_light_and_have_no_upper_bound(metadata: email.message.Message):
@@ -166,8 +160,6 @@ def test_installing_here_would_move_nothing(wheel: Path):
         *("pip", "install", "--dry-run", "--python", sys.executable),
         *("--reinstall-package", OWN, str(wheel)),
     ).stderr
-    changes = [
-        line.split()[:2] for line in report.splitlines() if line[:3] in (" + ", " - ", " ~ ")
-    ]
+    changes = [line.split()[:2] for line in report.splitlines() if line[:3] in (" + ", " - ", " ~ ")]
     assert changes, f"the dry run reported no change, not even {OWN} itself:\n{report}"
     assert {change.split("==")[0] for _, change in changes} == {OWN}

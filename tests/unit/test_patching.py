@@ -102,7 +102,7 @@ def _raw(module, path):
 def test_a_missing_site_leaves_every_other_one_untouched(module):
     before = _snapshot(module)
     sites = [wrap("fake_upstream:function", _loud), wrap("fake_upstream:Parent.renamed", _loud)]
-    with pytest.raises(patching.SiteError, match="Parent.renamed does not exist"):
+    with pytest.raises(patching.SiteError, match=r"Parent\.renamed does not exist"):
         patching.apply(sites, "one")
     assert module.function is before["function"]
 
@@ -138,7 +138,9 @@ def test_supply_refuses_a_name_that_is_there(module):
 
 
 def test_supply_adds_and_undo_removes(module):
-    journal = patching.apply([supply("fake_upstream:Child.close", lambda missing: (lambda self: missing is MISSING))], "x")
+    journal = patching.apply(
+        [supply("fake_upstream:Child.close", lambda missing: lambda self: missing is MISSING)], "x"
+    )
     assert module.Child().close() is True
     patching.restore(journal)
     assert not hasattr(module.Child, "close")

@@ -10,9 +10,7 @@ import pytest
 from speculators_compat.drift import UsageError
 from speculators_compat.store import Manifest, SampleStore, atomic_file, verify
 
-torch = pytest.importorskip(
-    "torch", reason="samples are torch files: tested in the engine environments"
-)
+torch = pytest.importorskip("torch", reason="samples are torch files: tested in the engine environments")
 
 MANIFEST = Manifest(
     model="model",
@@ -58,14 +56,10 @@ def test_complete_folder_is_sound_and_holds_speculators_format(store):
         "1": 1,
         "2": 9,
     }
-    assert sorted(path.name for path in store.folder.glob("*pt")) == [
-        f"data_{i}.pt" for i in range(3)
-    ]
+    assert sorted(path.name for path in store.folder.glob("*pt")) == [f"data_{i}.pt" for i in range(3)]
 
 
-@pytest.mark.parametrize(
-    "damage", ["missing", "truncated", "empty", "flipped", "not finite", "other length"]
-)
+@pytest.mark.parametrize("damage", ["missing", "truncated", "empty", "flipped", "not finite", "other length"])
 def test_every_kind_of_damage_is_found(store, damage):
     path = store.path(1)
     content = bytearray(path.read_bytes())
@@ -76,9 +70,7 @@ def test_every_kind_of_damage_is_found(store, damage):
     elif damage == "empty":
         path.write_bytes(b"")
     elif damage == "flipped":
-        place = content.index(
-            torch.load(path, weights_only=True)["hidden_states"][0].numpy().tobytes()
-        )
+        place = content.index(torch.load(path, weights_only=True)["hidden_states"][0].numpy().tobytes())
         content[place] ^= 1
         path.write_bytes(content)
     elif damage == "not finite":

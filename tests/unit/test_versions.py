@@ -90,7 +90,12 @@ def test_ranges_compare_release_numbers(version, since, until, inside):
 
 @pytest.mark.parametrize(
     ("version", "specifier", "inside"),
-    [("0.4.0.1", ">=0.4.0,<0.5", True), ("0.3.0", ">=0.3.0,<0.4", True), ("0.4.0rc1", "<0.4", False), ("x", "<1", None)],
+    [
+        ("0.4.0.1", ">=0.4.0,<0.5", True),
+        ("0.3.0", ">=0.3.0,<0.4", True),
+        ("0.4.0rc1", "<0.4", False),
+        ("x", "<1", None),
+    ],
 )
 def test_specifiers_see_release_numbers(version, specifier, inside):
     assert versions.matches(version, specifier) is inside

@@ -17,9 +17,7 @@ def _activate() -> None:
         if os.environ.get("SPECULATORS_COMPAT_EXEC") != sys.executable:
             return
         # site reports an exception and goes on, and the script would run without the shim.
-        sys.stderr.write(
-            f"speculators-compat exec: cannot activate the shim: {type(error).__name__}: {error}\n"
-        )
+        sys.stderr.write(f"speculators-compat exec: cannot activate the shim: {type(error).__name__}: {error}\n")
         sys.stderr.flush()
         os._exit(1)
 

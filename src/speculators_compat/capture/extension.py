@@ -23,7 +23,7 @@ __all__ = ["HiddenStatesWorkerExtension", "check_model"]
 log = logging.getLogger("speculators_compat.worker")
 
 
-def check_model(model: Any) -> list[str]:  # noqa: ARG001 - the seam's argument; drifts that wrap it look at it
+def check_model(model: Any) -> list[str]:
     """Look a loaded model over before its states are trusted; drifts wrap this.
 
     Returns:
@@ -56,13 +56,13 @@ class _Capture:
             handle.remove()
 
     def _layer_hook(self, layer_id: int) -> Any:
-        def hook(module: Any, args: Any, output: Any) -> None:  # noqa: ARG001 - torch's hook signature
+        def hook(module: Any, args: Any, output: Any) -> None:
             if self.armed:
                 self.states.setdefault(layer_id, []).append(_state(output))
 
         return hook
 
-    def _embedding_hook(self, module: Any, args: Any, output: Any) -> None:  # noqa: ARG002 - torch's hook signature
+    def _embedding_hook(self, module: Any, args: Any, output: Any) -> None:
         if self.armed and args:
             # vLLM reuses its input buffer for the next step.
             self.token_ids.append(args[0].clone())
@@ -148,5 +148,5 @@ class HiddenStatesWorkerExtension:
         return None if self._compat_capture is None else self._compat_capture.take(num_tokens)
 
 
-# At the end, when ``check_model`` exists: a spawned worker starts from nothing, so this import is what activates the shim.
+# At the end, when ``check_model`` exists: a spawned worker starts from nothing, and this import activates the shim.
 activation.activate()

@@ -49,6 +49,7 @@ def generate(self: Any, token_ids: Any) -> list[dict[str, Any]]:
     """Hidden states of each prompt, from prefill only.
 
     Args:
+        self: The generator.
         token_ids: List of lists of int, list of 1-D integer tensors, or a 2-D integer tensor [prompts, tokens].
 
     Returns:

@@ -110,7 +110,9 @@ class Ledger:
     def _check(self, step: Step, reply: Mapping[str, Any]) -> None:
         rows = sum(step.counts.values())
         if sorted(step.order) != sorted(step.counts):
-            raise CaptureError(f"the runner's batch {sorted(step.order)} is not the scheduled one {sorted(step.counts)}")
+            raise CaptureError(
+                f"the runner's batch {sorted(step.order)} is not the scheduled one {sorted(step.counts)}"
+            )
         if len(reply["states"]) != self._num_layers:
             raise CaptureError(f"{self._num_layers} layers were asked for, {len(reply['states'])} captured")
         for position, layer in enumerate(reply["states"]):
@@ -125,9 +127,7 @@ class Ledger:
         if unknown:
             raise CaptureError(f"rows arrived for {unknown}, which is not waiting for any")
 
-    def _check_tokens(
-        self, request_id: str, entry: _Entry, start: int, count: int, token_ids: Any, row: int
-    ) -> None:
+    def _check_tokens(self, request_id: str, entry: _Entry, start: int, count: int, token_ids: Any, row: int) -> None:
         if start > entry.done:
             raise CaptureError(f"{request_id}: tokens {entry.done} to {start} never ran (a cached prefix?)")
         if start + count > len(entry.prompt.token_ids):

@@ -60,9 +60,7 @@ def _step(engine: Any, ledger: Ledger, prompts: Mapping[str, Prompt]) -> None:
         raise _starved(engine, ledger, prompts)
     output = engine.executor.execute_model(scheduled)
     step = Step(_order(output), dict(scheduled.num_scheduled_tokens), _starts(scheduled))
-    replies = engine.executor.collective_rpc(
-        "_take_captured_states", args=(scheduled.total_num_scheduled_tokens,)
-    )
+    replies = engine.executor.collective_rpc("_take_captured_states", args=(scheduled.total_num_scheduled_tokens,))
     captured = [reply for reply in replies if reply is not None]
     if len(captured) != 1:
         raise CaptureError(f"one worker must return states, {len(captured)} of {len(replies)} did")

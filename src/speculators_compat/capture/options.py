@@ -52,7 +52,8 @@ class Options:
             )
 
 
-_current: contextvars.ContextVar[Options] = contextvars.ContextVar("speculators_compat_options", default=Options())
+_DEFAULT = Options()
+_current: contextvars.ContextVar[Options] = contextvars.ContextVar("speculators_compat_options", default=_DEFAULT)
 
 
 def current() -> Options:

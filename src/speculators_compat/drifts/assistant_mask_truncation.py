@@ -9,9 +9,7 @@ from ._preparation import around_batch
 from ._training import BUILD_DATASET
 
 
-def _cut(
-    wrapped: Any, examples: Any, tokenizer: Any, max_length: int, *args: Any, **kwargs: Any
-) -> Any:
+def _cut(wrapped: Any, examples: Any, tokenizer: Any, max_length: int, *args: Any, **kwargs: Any) -> Any:
     results = wrapped(examples, tokenizer, max_length, *args, **kwargs)
     return {column: [row[:max_length] for row in rows] for column, rows in results.items()}
 

@@ -14,9 +14,7 @@ BLOCK = 128
 log = logging.getLogger("speculators_compat")
 
 
-def _whole_blocks(
-    wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def _whole_blocks(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     def create(max_len: int) -> Any:
         padded = -(-max_len // BLOCK) * BLOCK
         if padded != max_len:

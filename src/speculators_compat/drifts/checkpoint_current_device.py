@@ -21,9 +21,7 @@ DRIFT = Drift(
     speculators=">=0.4.0,<0.5",
     since=None,
     until=None,
-    upstream=(
-        "https://github.com/vllm-project/speculators/blob/v0.4.0/src/speculators/utils/util.py#L13"
-    ),
+    upstream=("https://github.com/vllm-project/speculators/blob/v0.4.0/src/speculators/utils/util.py#L13"),
     tripwire=CHECKPOINTER_INIT,
     sites=(wrap(f"{CHECKPOINTER}:get_current_device", _cpu),),
 )

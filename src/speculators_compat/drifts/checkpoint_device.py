@@ -8,9 +8,7 @@ from ..drift import Drift, substitute, wrap
 from ._training import CHECKPOINTER, CHECKPOINTER_INIT
 
 
-def _tensors_on_cpu(
-    wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def _tensors_on_cpu(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     def load(path: Any, device: Any) -> Any:
         return wrapped(path, "cpu")
 

@@ -12,7 +12,7 @@ from ._memory import accelerator_present, memory_info
 
 
 class _Cuda(wrapt.ObjectProxy):
-    def mem_get_info(self, device: Any = None) -> tuple[int, int]:  # noqa: ARG002 - the upstream signature
+    def mem_get_info(self, device: Any = None) -> tuple[int, int]:
         return memory_info()
 
 

@@ -11,9 +11,7 @@ CONFIG_GENERATOR = "speculators.data_generation.config_generator"
 ABSENT = "NO ACCELERATOR"  # what the function itself answers for a torch built without any
 
 
-def _name_if_there_is_one(
-    wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def _name_if_there_is_one(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return wrapped(*args, **kwargs) if has_accelerator() else ABSENT
 
 

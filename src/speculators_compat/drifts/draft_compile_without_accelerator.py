@@ -8,9 +8,7 @@ from ..drift import Drift, wrap
 from ._training import DRAFT_INIT, DRAFT_MODEL
 
 
-def _eager_on_cpu(
-    wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def _eager_on_cpu(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if instance.fc.weight.device.type != "cpu":
         return wrapped(*args, **kwargs)
     # torch.compile keeps the function it was given; bound methods pass attribute look-ups on to it.

@@ -22,10 +22,7 @@ def _text_configs_only(auto_config: Any) -> Any:
 DRIFT = Drift(
     id="draft_verifier_config",
     title="The verifier's config is read as data, from its language model",
-    symptom=(
-        "ValueError: The repository ... contains custom code which must be executed to correctly "
-        "load the model."
-    ),
+    symptom=("ValueError: The repository ... contains custom code which must be executed to correctly load the model."),
     call_site="models/eagle3/core.py:_setup_embeddings_and_lm_heads",
     speculators=">=0.3.0,<0.5",
     since=None,

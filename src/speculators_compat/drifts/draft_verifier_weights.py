@@ -9,9 +9,7 @@ from ..verifier import load_tensors
 from ._training import CORE, DRAFT_INIT
 
 
-def _by_structure(
-    wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def _by_structure(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     def locate(layer_names: list[str], model_path: str) -> Any:
         return load_tensors(layer_names, model_path, wrapped)
 

@@ -31,8 +31,7 @@ def _count(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str,
     empty = sum(1 for mask in prepared.with_format("numpy")["loss_mask"] if not mask.any())
     if empty:
         log.warning(
-            "%d of %d samples have no token to train on: no assistant turn, or it lies past "
-            "the length limit.",
+            "%d of %d samples have no token to train on: no assistant turn, or it lies past the length limit.",
             empty,
             len(prepared),
         )
@@ -51,10 +50,7 @@ def _nothing_left(raw: Any) -> UsageError:
     return UsageError(
         required="At least one conversation must survive preparation.",
         found=f"{len(raw)} conversations, all dropped",
-        way_out=(
-            "The log above gives the reason for each; the turns need 'from'/'value' or "
-            "'role'/'content'."
-        ),
+        way_out=("The log above gives the reason for each; the turns need 'from'/'value' or 'role'/'content'."),
     )
 
 

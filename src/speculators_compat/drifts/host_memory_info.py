@@ -1,4 +1,7 @@
-"""speculators 0.4 counts no free memory on a machine without an accelerator, so the KV cache has no blocks."""
+"""speculators 0.4 asks the accelerator that torch was built for, which is not there, for its free memory.
+
+A torch built without any accelerator gets as far as a count of zero and fails on a KV cache without blocks.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ def _host(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, 
 DRIFT = Drift(
     id="host_memory_info",
     title="Free memory is the host's where there is no accelerator (0.4)",
-    symptom="AssertionError in vllm/v1/core/sched/scheduler.py:__init__ (num_gpu_blocks is 0)",
+    symptom="RuntimeError: Found no NVIDIA driver on your system.",
     call_site="data_generation/vllm_hidden_states_generator.py:__init__",
     speculators=">=0.4.0,<0.5",
     since=None,

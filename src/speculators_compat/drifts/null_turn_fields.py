@@ -21,9 +21,7 @@ def _clean(conversation: Any) -> Any:
     if not isinstance(conversation, list):
         return conversation
     return [
-        {key: value for key, value in turn.items() if value is not None}
-        if isinstance(turn, dict)
-        else turn
+        {key: value for key, value in turn.items() if value is not None} if isinstance(turn, dict) else turn
         for turn in conversation
     ]
 

@@ -1,4 +1,4 @@
-"""Prefix caching became vLLM's default; the generator's requests carry no block hashes, and a cached prefix never runs."""
+"""Prefix caching became vLLM's default; requests carry no block hashes, and a cached prefix never runs."""
 
 from __future__ import annotations
 

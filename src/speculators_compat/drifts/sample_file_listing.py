@@ -17,9 +17,7 @@ def _samples(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[st
     # depend on the order in which a file system lists a folder: ranks on several nodes would train
     # on each other's validation set.
     files = wrapped(*args, **kwargs)
-    return sorted(
-        file for file in files if Path(file).suffix == ".pt" and Path(file).name not in NOT_SAMPLES
-    )
+    return sorted(file for file in files if Path(file).suffix == ".pt" and Path(file).name not in NOT_SAMPLES)
 
 
 DRIFT = Drift(
@@ -30,9 +28,7 @@ DRIFT = Drift(
     speculators=">=0.3.0,<0.5",
     since=None,
     until=None,
-    upstream=(
-        "https://github.com/vllm-project/speculators/blob/v0.3.0/src/speculators/train/data.py#L18"
-    ),
+    upstream=("https://github.com/vllm-project/speculators/blob/v0.3.0/src/speculators/train/data.py#L18"),
     tripwire=DATASET_INIT,
     sites=(wrap(f"{DATA}:list_files", _samples),),
 )

@@ -31,10 +31,7 @@ def turn_ids(tokenizer: Any) -> tuple[int, int, int]:
     ]
     if missing:
         raise UsageError(
-            required=(
-                "A tokenizer without offsets must mark assistant turns with "
-                f"{', '.join(TURN_TOKENS)}."
-            ),
+            required=(f"A tokenizer without offsets must mark assistant turns with {', '.join(TURN_TOKENS)}."),
             found=f"{type(tokenizer).__name__} without {', '.join(missing)}",
             way_out="Use the model's fast tokenizer, or hand over rows that are already tokenised.",
         )
@@ -89,9 +86,7 @@ def token_ids(tokenizer: Any, turns: list[dict[str, Any]], max_length: int) -> l
     return list(encoded["input_ids"])
 
 
-def _check_tokenizer(
-    wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def _check_tokenizer(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Refuse in the caller's process what would fail in every process of ``datasets``."""
 
     def check(dataset: Any, tokenizer: Any, *rest: Any, **options: Any) -> None:
@@ -100,13 +95,9 @@ def _check_tokenizer(
         pattern = rest[2] if len(rest) > 2 else options.get("assistant_pattern")
         if pattern is not None:
             raise UsageError(
-                required=(
-                    "assistant_pattern needs a tokenizer with character offsets (a fast tokenizer)."
-                ),
+                required=("assistant_pattern needs a tokenizer with character offsets (a fast tokenizer)."),
                 found=type(tokenizer).__name__,
-                way_out=(
-                    "Leave assistant_pattern out: assistant turns are then found by their tokens."
-                ),
+                way_out=("Leave assistant_pattern out: assistant turns are then found by their tokens."),
             )
         support = getattr(sys.modules[PREPROCESSING], "_supports_assistant_mask", None)
         if support is None or not support(tokenizer):

@@ -16,9 +16,7 @@ def _count_again(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dic
     def save(dataset: Any, output_path: str = "./token_freq.pt") -> str:
         path = Path(output_path)
         if path.exists():
-            log.warning(
-                "%s is counted again: the counts that were there may belong to other data.", path
-            )
+            log.warning("%s is counted again: the counts that were there may belong to other data.", path)
         # Counted beside the old file, so that a run that is interrupted leaves no half-written
         # counts.
         fresh = path.with_name(f".{path.name}.new")

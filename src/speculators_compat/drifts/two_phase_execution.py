@@ -28,7 +28,7 @@ class TwoPhaseExecutor(wrapt.ObjectProxy):
         self._self_output = output
         return output
 
-    def sample_tokens(self, grammar_output: Any = None) -> Any:  # noqa: ARG002 - the upstream signature
+    def sample_tokens(self, grammar_output: Any = None) -> Any:
         """The step is complete already; hands out its output again (speculators 0.4 calls this itself)."""
         return self._self_output
 

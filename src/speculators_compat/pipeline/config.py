@@ -63,12 +63,8 @@ class PrepareConfig(_Section):
 class ExtractConfig(_Section):
     """Hidden states of the verifier (``VllmHiddenStatesGenerator``)."""
 
-    tensor_parallel_size: int = Field(
-        1, ge=1, description="GPUs (on a CPU: processes) that share the verifier."
-    )
-    gpu_memory_utilization: float = Field(
-        0.8, gt=0, le=1, description="Share of each GPU's memory that vLLM may use."
-    )
+    tensor_parallel_size: int = Field(1, ge=1, description="GPUs (on a CPU: processes) that share the verifier.")
+    gpu_memory_utilization: float = Field(0.8, gt=0, le=1, description="Share of each GPU's memory that vLLM may use.")
     max_num_batched_tokens: int | None = Field(
         None, ge=1, description="Tokens in one engine step; null: speculators' default."
     )
@@ -107,9 +103,7 @@ class DraftConfig(_Section):
     """Shape of the draft's decoder layer; what is null comes from the verifier's text config."""
 
     num_layers: int = Field(1, ge=1, description="Decoder layers.")
-    num_attention_heads: int | None = Field(
-        None, ge=1, description="Attention heads; null: the verifier's."
-    )
+    num_attention_heads: int | None = Field(None, ge=1, description="Attention heads; null: the verifier's.")
     num_key_value_heads: int | None = Field(
         None,
         ge=1,
@@ -120,19 +114,13 @@ class DraftConfig(_Section):
         ge=1,
         description="Size of a head; null: the verifier's, v_head_dim if the verifier uses MLA.",
     )
-    intermediate_size: int | None = Field(
-        None, ge=1, description="Width of the MLP; null: the verifier's."
-    )
-    rope_theta: float | None = Field(
-        None, gt=0, description="Base of the rotary embedding; null: the verifier's."
-    )
+    intermediate_size: int | None = Field(None, ge=1, description="Width of the MLP; null: the verifier's.")
+    rope_theta: float | None = Field(None, gt=0, description="Base of the rotary embedding; null: the verifier's.")
     rope_scaling: dict[str, Any] | Literal["none", "verifier"] = Field(
         "verifier",
         description="Scaling of the rotary embedding: a table, `none`, or the verifier's.",
     )
-    max_position_embeddings: int | None = Field(
-        None, ge=1, description="Longest context; null: the verifier's."
-    )
+    max_position_embeddings: int | None = Field(None, ge=1, description="Longest context; null: the verifier's.")
     norm_before_residual: bool = Field(
         False,
         description="Take the residual after the hidden norm (drafts exist in both forms).",
@@ -145,29 +133,21 @@ class TrainConfig(_Section):
     num_processes: int = Field(
         1, ge=1, description="Training processes of this node; more than 1 goes through torchrun."
     )
-    epochs: int = Field(
-        20, ge=1, description="Passes over the training split; a checkpoint follows each."
-    )
+    epochs: int = Field(20, ge=1, description="Passes over the training split; a checkpoint follows each.")
     lr: float = Field(1e-4, gt=0, description="Learning rate (AdamW).")
     total_seq_len: int | None = Field(
         None,
         ge=1,
         description="Tokens in one process's packed batch, rounded up to 128s; null: `seq_length`.",
     )
-    train_ratio: float = Field(
-        0.9, gt=0, lt=1, description="Share of the samples to train on; the rest validates."
-    )
-    scheduler: Literal["linear", "cosine", "none"] = Field(
-        "linear", description="Learning-rate schedule."
-    )
+    train_ratio: float = Field(0.9, gt=0, lt=1, description="Share of the samples to train on; the rest validates.")
+    scheduler: Literal["linear", "cosine", "none"] = Field("linear", description="Learning-rate schedule.")
     warmup_steps: int | None = Field(
         None,
         ge=0,
         description="Warm-up steps; null: speculators' default, a hundredth of all.",
     )
-    ttt_steps: int = Field(
-        3, ge=1, description="Draft tokens trained a position, and served a step."
-    )
+    ttt_steps: int = Field(3, ge=1, description="Draft tokens trained a position, and served a step.")
     ttt_step_loss_decay: float = Field(1.0, gt=0, description="Weight of each further step's loss.")
     use_off_policy_tokens: bool = Field(
         False, description="Feed ground-truth tokens between the steps instead of the draft's own."
@@ -182,12 +162,8 @@ class TrainConfig(_Section):
         ge=0,
         description="Loader processes of each training process; 0 loads in the process itself.",
     )
-    prefetch_factor: int = Field(
-        2, ge=1, description="Batches that each loader process keeps ready."
-    )
-    resume: bool = Field(
-        True, description="Go on from the last complete checkpoint of this run folder."
-    )
+    prefetch_factor: int = Field(2, ge=1, description="Batches that each loader process keeps ready.")
+    resume: bool = Field(True, description="Go on from the last complete checkpoint of this run folder.")
     draft: DraftConfig = Field(default_factory=DraftConfig, description="Shape of the draft.")
 
 
@@ -201,9 +177,7 @@ class RunConfig(_Section):
         description="Let the checkpoint's own code run, in every loader. Kimi-K2.5 needs it.",
     )
     seed: int = Field(0, description="Seed of the shuffle, the split and the initialisation.")
-    seq_length: int = Field(
-        2048, ge=2, description="Longest sample in tokens; longer ones are cut and counted."
-    )
+    seq_length: int = Field(2048, ge=2, description="Longest sample in tokens; longer ones are cut and counted.")
     layer_ids: list[int] | None = Field(
         None,
         description="Layers to capture: the state after layer k is k. Three inputs of the "
@@ -218,8 +192,7 @@ class RunConfig(_Section):
     def _batch_holds_a_sample(self) -> RunConfig:
         if self.total_seq_len < self.seq_length:
             raise ValueError(
-                f"train.total_seq_len ({self.train.total_seq_len}) must hold one sample "
-                f"(seq_length {self.seq_length})"
+                f"train.total_seq_len ({self.train.total_seq_len}) must hold one sample (seq_length {self.seq_length})"
             )
         return self
 
@@ -278,17 +251,13 @@ def load_config(path: Path) -> RunConfig:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            "A readable YAML configuration is needed.", f"{path}: {error}", _EXAMPLE
-        ) from error
+        raise UsageError("A readable YAML configuration is needed.", f"{path}: {error}", _EXAMPLE) from error
     try:
         raw = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise UsageError("The configuration must be YAML.", f"{path}: {error}", _EXAMPLE) from error
     if not isinstance(raw, dict):
-        raise UsageError(
-            "The configuration must be a mapping.", f"{path} holds {type(raw).__name__}", _EXAMPLE
-        )
+        raise UsageError("The configuration must be a mapping.", f"{path} holds {type(raw).__name__}", _EXAMPLE)
     try:
         return RunConfig.model_validate(raw)
     except ValidationError as error:

@@ -97,12 +97,8 @@ def _head_dim(text: Any) -> int:
 
 def _rope(draft: DraftConfig, text: Any) -> dict[str, Any]:
     # transformers 5 keeps base and scaling in one table
-    table = dict(
-        getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None) or {}
-    )
-    theta = (
-        draft.rope_theta or getattr(text, "rope_theta", None) or table.get("rope_theta") or 10000.0
-    )
+    table = dict(getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None) or {})
+    theta = draft.rope_theta or getattr(text, "rope_theta", None) or table.get("rope_theta") or 10000.0
     if isinstance(draft.rope_scaling, dict):
         table = dict(draft.rope_scaling)
     elif draft.rope_scaling == "none":

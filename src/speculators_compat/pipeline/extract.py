@@ -86,14 +86,10 @@ class _Tally:
         self.truncated += tokens < wanted
 
 
-def _manifest(
-    config: RunConfig, verifier: Verifier, fingerprint: str, num_samples: int
-) -> Manifest:
+def _manifest(config: RunConfig, verifier: Verifier, fingerprint: str, num_samples: int) -> Manifest:
     from .. import __version__
 
-    installed = {
-        name: versions.installed(name) for name in ("vllm", "speculators", "torch", "transformers")
-    }
+    installed = {name: versions.installed(name) for name in ("vllm", "speculators", "torch", "transformers")}
     found = {name: item.version for name, item in installed.items() if item}
     return Manifest(
         model=config.verifier,
@@ -160,9 +156,7 @@ def _extract(
             for call in _calls(config, rows, missing):
                 # One call's files are on the disk before the next call: a full disk shows at once,
                 # not at the end.
-                for index, tokens, size in pool.map(
-                    lambda item: _write(store, *item), _states(generator, rows, call)
-                ):
+                for index, tokens, size in pool.map(lambda item: _write(store, *item), _states(generator, rows, call)):
                     done.add(index, tokens, size, len(rows[index]["input_ids"]))
                 progress.update(task, advance=len(call), tokens=done.new_tokens)
 
@@ -185,20 +179,14 @@ def _states(generator: Any, rows: Any, call: list[int]) -> list[tuple[int, Any, 
     return list(zip(call, wanted, results, strict=True))
 
 
-def _write(
-    store: SampleStore, index: int, row: Any, result: dict[str, Any]
-) -> tuple[int, int, int]:
+def _write(store: SampleStore, index: int, row: Any, result: dict[str, Any]) -> tuple[int, int, int]:
     """Pair a result with its own row's mask and write both; returns index, tokens, bytes."""
     import torch
 
     ids, mask = row["input_ids"].long(), row["loss_mask"].long()
     kept = len(result["input_ids"])
-    if kept != len(ids) - result.get("truncated", 0) or not torch.equal(
-        result["input_ids"].cpu(), ids[:kept]
-    ):
-        raise RuntimeError(
-            f"generate() returned other ids than those of row {index}; nothing was written for it"
-        )
+    if kept != len(ids) - result.get("truncated", 0) or not torch.equal(result["input_ids"].cpu(), ids[:kept]):
+        raise RuntimeError(f"generate() returned other ids than those of row {index}; nothing was written for it")
     sample = {
         "input_ids": ids[:kept],
         "hidden_states": result["hidden_states"],

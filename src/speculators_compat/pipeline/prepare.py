@@ -58,9 +58,7 @@ def run(config: RunConfig) -> None:
             rows, dropped, truncated = _clean(rows, config.seq_length)
             missing = conversations - len(rows) - sum(dropped.values())
             _add_upstream_losses(dropped, missing, reasons)
-            report.update(
-                samples=len(rows), conversations=conversations, dropped=dropped, truncated=truncated
-            )
+            report.update(samples=len(rows), conversations=conversations, dropped=dropped, truncated=truncated)
             if not len(rows):
                 raise UsageError(
                     "At least one conversation must give a sample with a trainable token.",
@@ -131,15 +129,11 @@ def _is_done(config: RunConfig, inputs: dict[str, Any]) -> bool:
 
 
 def _refuse_other(config: RunConfig, recorded: dict[str, Any], inputs: dict[str, Any]) -> None:
-    different = sorted(
-        key for key in recorded.keys() | inputs.keys() if recorded.get(key) != inputs.get(key)
-    )
+    different = sorted(key for key in recorded.keys() | inputs.keys() if recorded.get(key) != inputs.get(key))
     if different:
         raise UsageError(
             f"The rows in {config.prepared_dir} must come from this configuration.",
-            "; ".join(
-                f"{key}: {recorded.get(key)!r} there, {inputs.get(key)!r} now" for key in different
-            ),
+            "; ".join(f"{key}: {recorded.get(key)!r} there, {inputs.get(key)!r} now" for key in different),
             "Use another output folder, or delete this one. Nothing was changed.",
         )
 
@@ -166,13 +160,9 @@ def _preprocess(config: RunConfig, scratch: Path) -> tuple[Any, int, Counter[str
                 assistant_pattern=section.assistant_pattern,
                 turn_dropout=section.turn_dropout,
             )
-        except (
-            IndexError
-        ):  # its preview of row 0 fails when no row is left, which hides what happened to them
+        except IndexError:  # its preview of row 0 fails when no row is left, which hides what happened to them
             rows = []
-    conversations = len(
-        preprocessing.load_raw_dataset(section.data, num_proc=section.num_proc, cache_dir=cache_dir)
-    )
+    conversations = len(preprocessing.load_raw_dataset(section.data, num_proc=section.num_proc, cache_dir=cache_dir))
     return rows, min(conversations, section.max_samples or conversations), reasons
 
 
@@ -228,9 +218,7 @@ def _clean(rows: Any, seq_length: int) -> tuple[Any, dict[str, int], dict[str, i
     if len(keep) < len(rows):
         rows = rows.select(keep)
     if too_long:
-        rows = rows.map(
-            lambda row: {name: row[name][:seq_length] for name in ("input_ids", "loss_mask")}
-        )
+        rows = rows.map(lambda row: {name: row[name][:seq_length] for name in ("input_ids", "loss_mask")})
     return rows, dict(dropped), dict(truncated)
 
 
@@ -256,15 +244,11 @@ def _save(config: RunConfig, rows: Any, scratch: Path, inputs: dict[str, Any]) -
     """Write the rows, then the record that makes them count as complete."""
     rows.save_to_disk(str(scratch / "rows"))
     target = config.prepared_dir / "rows"
-    shutil.rmtree(
-        target, ignore_errors=True
-    )  # without prepared.json they are of an interrupted run
+    shutil.rmtree(target, ignore_errors=True)  # without prepared.json they are of an interrupted run
     target.parent.mkdir(parents=True, exist_ok=True)
     (scratch / "rows").rename(target)
     fingerprint = _fingerprint(rows)
-    write_json(
-        config.prepared_dir / "prepared.json", {"inputs": inputs, "fingerprint": fingerprint}
-    )
+    write_json(config.prepared_dir / "prepared.json", {"inputs": inputs, "fingerprint": fingerprint})
     return fingerprint
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from .config import RunConfig, load_config
 from .summary import STEPS, gather
-from .verifier import check_run
+from .verifier import check_inputs
 
 __all__ = ["StepError", "run_pipeline", "run_step", "step_command"]
 
@@ -91,7 +91,7 @@ def run_pipeline(config_path: Path, env: dict[str, str] | None = None) -> dict[s
         KeyboardInterrupt: Interrupted; the step was stopped.
     """
     config = load_config(config_path)
-    check_run(config)
+    check_inputs(config)  # the first step checks the rest before it writes anything
     for step in STEPS:
         code = _run_process(step_command(step, config_path, config), env)
         if code:

@@ -58,9 +58,7 @@ def as_table(summary: dict[str, Any]) -> Table:
     """The summary for people."""
     from rich.table import Table
 
-    table = Table(
-        title=f"{summary['output']}: {summary['model']}", show_header=False, title_justify="left"
-    )
+    table = Table(title=f"{summary['output']}: {summary['model']}", show_header=False, title_justify="left")
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     for name, value in _lines(summary):

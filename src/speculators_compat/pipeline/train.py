@@ -136,11 +136,7 @@ def _vocab(config: RunConfig, target_vocab_size: int) -> tuple[Any, Any]:
     # The draft ids that d2t names must be the ones that t2d marks, or logits and tokens mean
     # different things.
     chosen = torch.arange(len(d2t)) + d2t
-    if (
-        len(d2t) != size
-        or len(t2d) != target_vocab_size
-        or not torch.equal(chosen, t2d.nonzero().flatten())
-    ):
+    if len(d2t) != size or len(t2d) != target_vocab_size or not torch.equal(chosen, t2d.nonzero().flatten()):
         raise UsageError(
             "t2d.npy and d2t.npy must be of this configuration's vocabulary.",
             f"{len(d2t)} draft and {len(t2d)} target tokens, expected {size} and "
@@ -196,9 +192,7 @@ def _check_inputs(config: RunConfig, resuming: bool) -> None:
     if different:
         raise UsageError(
             f"The checkpoints in {config.checkpoint_dir} must come from this draft and data.",
-            "; ".join(
-                f"{key}: {recorded.get(key)!r} there, {inputs[key]!r} now" for key in different
-            ),
+            "; ".join(f"{key}: {recorded.get(key)!r} there, {inputs[key]!r} now" for key in different),
             "Use another output folder, or go back to the earlier settings. Nothing was changed.",
         )
 
@@ -212,9 +206,7 @@ def _expected(config: RunConfig) -> list[str]:
 def _epochs(config: RunConfig) -> list[int]:
     if not config.checkpoint_dir.is_dir():
         return []
-    return sorted(
-        int(folder.name) for folder in config.checkpoint_dir.iterdir() if folder.name.isdigit()
-    )
+    return sorted(int(folder.name) for folder in config.checkpoint_dir.iterdir() if folder.name.isdigit())
 
 
 def _train(
@@ -269,9 +261,7 @@ def _loader(
     from speculators.train.noise_transforms import AddUniformNoise
     from torch.utils.data import DataLoader
 
-    noise = (
-        AddUniformNoise(std=config.train.noise_std, tensors=("hidden_states",)) if noisy else None
-    )
+    noise = AddUniformNoise(std=config.train.noise_std, tensors=("hidden_states",)) if noisy else None
     dataset = Eagle3SampleFileDataset(
         max_len=config.total_seq_len,
         file_list=[str(config.data_dir / f"data_{index}.pt") for index in indices],
@@ -317,9 +307,7 @@ class _MetricsFile(logging.Handler):
             self.file.write(json.dumps(line, default=float) + "\n")
             self.file.flush()
             if "val" in line:
-                log.info(
-                    "epoch %s: validation loss %.3f", line.get("epoch"), line["val"]["loss_epoch"]
-                )
+                log.info("epoch %s: validation loss %.3f", line.get("epoch"), line["val"]["loss_epoch"])
 
     def close(self) -> None:
         self.file.close()
@@ -350,10 +338,7 @@ def _metrics(config: RunConfig) -> Iterator[None]:
 
 def _result(config: RunConfig) -> dict[str, Any]:
     """First and last loss, from the metrics file, and the newest checkpoint."""
-    lines = [
-        json.loads(line)
-        for line in (config.output / METRICS).read_text(encoding="utf-8").splitlines()
-    ]
+    lines = [json.loads(line) for line in (config.output / METRICS).read_text(encoding="utf-8").splitlines()]
     losses = [line["train"]["loss"] for line in lines if "train" in line]
     validation = [line["val"]["loss_epoch"] for line in lines if "val" in line]
     epochs = _epochs(config)

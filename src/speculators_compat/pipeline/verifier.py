@@ -11,7 +11,7 @@ from ..drift import UsageError
 from ..layers import check_layer_ids, default_layer_ids
 from .config import RunConfig
 
-__all__ = ["Verifier", "check_remote_code", "check_run"]
+__all__ = ["Verifier", "check_inputs", "check_remote_code", "check_run"]
 
 # speculators loads the tokenizer and the config with trust_remote_code=True hard-wired
 # (data_generation/ preprocessing.py, config_generator.py), so code that either file names would run
@@ -53,6 +53,20 @@ class Verifier:
         return int(value) if value else None
 
 
+def check_inputs(config: RunConfig) -> None:
+    """What can be refused without importing transformers, for a checkpoint in a folder.
+
+    Args:
+        config: The run.
+
+    Raises:
+        UsageError: The checkpoint needs code that the run does not trust, or the data are neither a
+            file nor a name.
+    """
+    check_remote_code(config.verifier, config.trust_remote_code)
+    _check_data(config.prepare.data)
+
+
 def check_run(config: RunConfig) -> Verifier:
     """Everything about a run that can be refused before it starts.
 
@@ -67,8 +81,7 @@ def check_run(config: RunConfig) -> Verifier:
             not go with the layers or the vocabulary asked for; or the data are neither a file nor a
             known name.
     """
-    check_remote_code(config.verifier, config.trust_remote_code)
-    _check_data(config.prepare.data)
+    check_inputs(config)
     verifier = _load(config)
     check_layer_ids(verifier.layer_ids, int(verifier.text.num_hidden_layers))
     if config.vocab.draft_vocab_size > verifier.vocab_size:
@@ -95,9 +108,7 @@ def check_remote_code(model: str, trusted: bool) -> None:
     for name, loaders in CODE_FILES.items():
         code = _read(model, name).get("auto_map") or {}
         # Older tokenizers list the classes instead of naming the loader.
-        named = (
-            [code] if not isinstance(code, dict) else [code[key] for key in loaders if key in code]
-        )
+        named = [code] if not isinstance(code, dict) else [code[key] for key in loaders if key in code]
         if named:
             raise UsageError(
                 f"{model} brings Python code of its own, and its loaders would run it.",
@@ -130,18 +141,14 @@ def _check_data(data: str) -> None:
     if not data.endswith((".json", ".jsonl")):
         return  # a data set's name: only speculators knows them, the step asks it
     if not Path(data).is_file():
-        raise UsageError(
-            "prepare.data must be a readable file.", f"{data} does not exist", "Correct the path."
-        )
+        raise UsageError("prepare.data must be a readable file.", f"{data} does not exist", "Correct the path.")
 
 
 def _load(config: RunConfig) -> Verifier:
     from transformers import AutoConfig
 
     try:
-        loaded = AutoConfig.from_pretrained(
-            config.verifier, trust_remote_code=config.trust_remote_code
-        )
+        loaded = AutoConfig.from_pretrained(config.verifier, trust_remote_code=config.trust_remote_code)
     except (OSError, ValueError) as error:
         raise _unreadable(config.model, error) from error
     text = loaded.get_text_config() if hasattr(loaded, "get_text_config") else loaded

@@ -303,9 +303,7 @@ def _experts(make: WeightMaker, prefix: str, shape: KimiShape, norm: torch.Tenso
     yield name, weight
     yield f"{prefix}.gate.e_score_correction_bias", bias
     for part in (*(f"experts.{expert}" for expert in range(shape.num_experts)), "shared_experts"):
-        yield from feed_forward(
-            make, f"{prefix}.{part}", shape.hidden_size, shape.moe_intermediate_size
-        )
+        yield from feed_forward(make, f"{prefix}.{part}", shape.hidden_size, shape.moe_intermediate_size)
 
 
 def _affine(make: WeightMaker, prefix: str, rows: int, columns: int) -> Tensors:

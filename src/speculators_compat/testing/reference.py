@@ -81,9 +81,7 @@ def load_reference_model(model_dir: str | Path) -> Any:
     with tempfile.TemporaryDirectory() as scratch:
         if config["model_type"] == "kimi_k25":
             path = _language_part(path, config, Path(scratch))
-        model = AutoModelForCausalLM.from_pretrained(
-            path, torch_dtype=torch.float32, attn_implementation="eager"
-        )
+        model = AutoModelForCausalLM.from_pretrained(path, torch_dtype=torch.float32, attn_implementation="eager")
     if config["model_type"] == "kimi_k25":
         _align_latent_norms(model)
     return model.eval()

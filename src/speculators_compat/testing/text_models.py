@@ -131,9 +131,7 @@ def make_qwen3(directory: str | Path, **options: Any) -> Path:
     return _write(directory, TextShape(**options), family)
 
 
-def make_qwen3_moe(
-    directory: str | Path, *, num_experts: int = 8, experts_per_token: int = 2, **options: Any
-) -> Path:
+def make_qwen3_moe(directory: str | Path, *, num_experts: int = 8, experts_per_token: int = 2, **options: Any) -> Path:
     """Write a tiny Qwen3-MoE (``Qwen3MoeForCausalLM``): softmax routing, every layer routed.
 
     Args:
@@ -204,8 +202,7 @@ def make_gemma3(
         config={
             "sliding_window": sliding_window,
             "layer_types": [
-                "sliding_attention" if layer % full_attention_every else "full_attention"
-                for layer in layers
+                "sliding_attention" if layer % full_attention_every else "full_attention" for layer in layers
             ],
             "query_pre_attn_scalar": HEAD_DIM,
             "hidden_activation": "gelu_pytorch_tanh",
@@ -282,16 +279,13 @@ def _tensors(shape: TextShape, family: _Family) -> Tensors:
         prefix = f"model.layers.{layer}"
         yield from _attention(make, f"{prefix}.self_attn", shape, family)
         norms = {
-            norm: make.norm(f"{prefix}.{norm}.weight", shape.hidden_size, family.norm_centre)
-            for norm in family.norms
+            norm: make.norm(f"{prefix}.{norm}.weight", shape.hidden_size, family.norm_centre) for norm in family.norms
         }
         yield from ((f"{prefix}.{norm}.weight", weight) for norm, weight in norms.items())
         if family.num_experts:
             yield from _experts(make, f"{prefix}.mlp", shape, family, norms[family.router_norm])
         else:
-            yield from feed_forward(
-                make, f"{prefix}.mlp", shape.hidden_size, shape.intermediate_size
-            )
+            yield from feed_forward(make, f"{prefix}.mlp", shape.hidden_size, shape.intermediate_size)
     name = "model.norm.weight"
     yield name, make.norm(name, shape.hidden_size, family.final_norm_centre)
     if not family.tied:
@@ -299,9 +293,7 @@ def _tensors(shape: TextShape, family: _Family) -> Tensors:
 
 
 def _attention(make: WeightMaker, prefix: str, shape: TextShape, family: _Family) -> Tensors:
-    queries, values = (
-        heads * HEAD_DIM for heads in (shape.num_attention_heads, shape.num_key_value_heads)
-    )
+    queries, values = (heads * HEAD_DIM for heads in (shape.num_attention_heads, shape.num_key_value_heads))
     for part, rows in (("q_proj", queries), ("k_proj", values), ("v_proj", values)):
         name = f"{prefix}.{part}.weight"
         yield name, make.linear(name, rows, shape.hidden_size)
@@ -313,9 +305,7 @@ def _attention(make: WeightMaker, prefix: str, shape: TextShape, family: _Family
             yield name, make.norm(name, HEAD_DIM, family.norm_centre)
 
 
-def _experts(
-    make: WeightMaker, prefix: str, shape: TextShape, family: _Family, norm: torch.Tensor
-) -> Tensors:
+def _experts(make: WeightMaker, prefix: str, shape: TextShape, family: _Family, norm: torch.Tensor) -> Tensors:
     name = f"{prefix}.gate.weight"
     weight, _ = make.router(name, family.num_experts, family.experts_per_token, norm, sigmoid=False)
     yield name, weight

@@ -121,9 +121,7 @@ def write_kimi_vocabulary(directory: Path, vocab_size: int) -> None:
         "tokenizer_class": "TikTokenTokenizer",
         "auto_map": {"AutoTokenizer": ["tokenization_kimi.TikTokenTokenizer", None]},
         **roles,
-        "additional_special_tokens": [
-            name for name in KIMI_SPECIAL_TOKENS.values() if name not in roles.values()
-        ],
+        "additional_special_tokens": [name for name in KIMI_SPECIAL_TOKENS.values() if name not in roles.values()],
         "clean_up_tokenization_spaces": False,
         "model_max_length": 4096,
         "added_tokens_decoder": {
@@ -147,9 +145,7 @@ def _words() -> Iterator[bytes]:
     spaced = (f" {word}" for word in WORDS)
     numbers = (f" {number}" for number in range(100))
     letters = "etaoinshrdlucmfwypvbgkjqxz"
-    groups = (
-        "".join(group) for size in (2, 3, 4) for group in itertools.product(letters, repeat=size)
-    )
+    groups = ("".join(group) for size in (2, 3, 4) for group in itertools.product(letters, repeat=size))
     for word in itertools.chain(spaced, WORDS, numbers, groups):
         if len(word) > 1 and word not in seen:
             seen.add(word)

@@ -43,9 +43,7 @@ class WeightMaker:
         routed: Whether the model has routers, that is, whether to reserve the code dimensions.
     """
 
-    def __init__(
-        self, *, seed: int, hidden_size: int, num_hidden_layers: int, dtype: str, routed: bool
-    ) -> None:
+    def __init__(self, *, seed: int, hidden_size: int, num_hidden_layers: int, dtype: str, routed: bool) -> None:
         import torch
 
         self._seed = seed
@@ -89,9 +87,7 @@ class WeightMaker:
 
         weight = self.normal(name, (vocab_size, self._hidden_size), std)
         if self._code_size:
-            owner = torch.randint(
-                ROUTING_CODES, (vocab_size,), generator=self._stream(f"{name}/code")
-            )
+            owner = torch.randint(ROUTING_CODES, (vocab_size,), generator=self._stream(f"{name}/code"))
             weight[:, : self._code_size] = self._codes()[owner].to(self._dtype)
         return weight
 

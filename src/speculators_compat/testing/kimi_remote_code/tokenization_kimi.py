@@ -83,9 +83,7 @@ class TikTokenTokenizer(PreTrainedTokenizer):
         tokens = self.convert_ids_to_tokens(ids, skip_special_tokens=skip_special_tokens)
         return self.convert_tokens_to_string(tokens)
 
-    def save_vocabulary(
-        self, save_directory: str, filename_prefix: str | None = None
-    ) -> tuple[str, ...]:
+    def save_vocabulary(self, save_directory: str, filename_prefix: str | None = None) -> tuple[str, ...]:
         """Copy the vocabulary file into ``save_directory`` and return its path."""
         prefix = f"{filename_prefix}-" if filename_prefix else ""
         target = Path(save_directory) / f"{prefix}{self.vocab_files_names['vocab_file']}"
