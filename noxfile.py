@@ -24,6 +24,8 @@ BUILD = ROOT / "build"
 DISTRIBUTION = "speculators-compat"
 PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 ROWS: list[dict[str, Any]] = nox.project.load_toml(ROOT / "src" / "speculators_compat" / "matrix.toml")["row"]
+# A file stays in one process: the engines that its tests share are started once.
+TWO_AT_A_TIME = ("-n", "2", "--dist", "loadfile")
 TORCH = ("torch", "torchvision", "torchaudio")
 
 
@@ -73,10 +75,12 @@ def install_engine(session: nox.Session, row: dict[str, Any]) -> None:
     )
 
 
-def run_pytest(session: nox.Session, paths: list[str], marks: str, env: dict[str, str] | None = None) -> None:
+def run_pytest(
+    session: nox.Session, paths: list[str], marks: str, *options: str, env: dict[str, str] | None = None
+) -> None:
     """Run pytest and leave a JUnit file for tools/summarise.py; named tests replace the paths."""
     named = any((ROOT / arg.split("::")[0]).exists() for arg in session.posargs)
-    args = [*([] if named else paths), "-m", marks, *session.posargs]
+    args = [*([] if named else paths), "-m", marks, *options, *session.posargs]
     junit = BUILD / "junit" / (re.sub(r"[^\w.-]+", "-", session.name).strip("-") + ".xml")
     session.run("pytest", f"--junit-xml={junit}", *args, env=env)
 
@@ -102,7 +106,7 @@ def unit(session: nox.Session) -> None:
 def engine(session: nox.Session, row: dict[str, Any]) -> None:
     """Every test beside one pair of real vLLM and speculators, one environment per row."""
     install_engine(session, row)
-    run_pytest(session, ["tests"], "not slow and not resolver", env=engine_env())
+    run_pytest(session, ["tests"], "not slow and not resolver", *TWO_AT_A_TIME, env=engine_env())
 
 
 @nox.session(python=default_row()["python"])

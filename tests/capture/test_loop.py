@@ -144,7 +144,8 @@ def test_every_row_arrives_at_its_prompt(seed, budget, prompts, preempt):
     engine = Engine(seed, budget, preempt=preempt)
     for call in range(3):
         check(prompts, run(engine, prompts, call))
-        assert not engine.waiting and not engine.known_to_workers, "requests leak into the next call"
+        assert not engine.waiting, "requests leak into the next call"
+        assert not engine.known_to_workers, "the workers were not told which requests ended"
 
 
 def test_preemption_is_really_exercised():

@@ -35,8 +35,9 @@ def errors(model, disable=""):
 
 def test_symptom_and_fix(kimi_without_yarn):
     (two, forty, one), _ = errors(kimi_without_yarn, "rotary_kernel_on_cpu")
-    assert two > 1e-2 and forty > 1e-2, "wrong for every prompt of more than one token"
+    assert min(two, forty) > 1e-2, "wrong for every prompt of more than one token"
     assert one < 2e-5, "position 0 is not rotated"
     mended, output = errors(kimi_without_yarn)
     assert max(mended) < 2e-5
-    assert "rotary_kernel_on_cpu" in output and "interleaved" in output, "it must say that it mended something"
+    assert "rotary_kernel_on_cpu" in output, "it must say that it mended something"
+    assert "interleaved" in output
