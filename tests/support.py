@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -62,3 +63,8 @@ def applies(drift: Drift) -> pytest.MarkDecorator:
         versions.matches(version, drift.speculators) is False,
         reason=f"speculators {version} is not in {drift.speculators}: {drift.upstream}",
     )
+
+
+def interruptible() -> None:
+    """For ``preexec_fn``: a shell that starts tests in the background leaves SIGINT ignored for all they start."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -18,7 +18,7 @@ from . import matrix, patching, trigger, versions
 from .drift import Drift, DriftError, Outcome, State, wrap
 from .drifts import catalogue
 
-__all__ = ["activate", "deactivate", "is_active", "outcomes", "require"]
+__all__ = ["activate", "deactivate", "is_active", "outcomes"]
 
 log = logging.getLogger("speculators_compat")
 
@@ -30,6 +30,7 @@ _outcomes: dict[str, Outcome] = {}
 _order: list[str] = []  # ids in the order in which they were applied: undo goes backwards
 _hooked: set[str] = set()
 _active = False
+_switched = False  # whether activate() or deactivate() has been called
 _said_late = False
 _said_newer = False
 
@@ -41,7 +42,7 @@ def is_active() -> bool:
 
 def outcomes() -> tuple[Outcome, ...]:
     """State of every drift in this process, sorted by id. Activates the shim if nothing has yet."""
-    if not _outcomes:
+    if not _switched:
         activate()
     with _lock:
         return tuple(_outcomes[drift.id] for drift in catalogue() if drift.id in _outcomes)
@@ -56,53 +57,40 @@ def activate() -> tuple[Outcome, ...]:
     Returns:
         The state of every drift.
     """
-    global _active
+    global _active, _switched
     with _lock:
-        trigger.disarm()
+        _switched, first = True, not _switched
         if _active:
             return outcomes()
         disabled = _disabled()
         for drift in catalogue():
             _outcomes[drift.id] = _initial(drift, disabled)
         if os.environ.get(SWITCH, "1") == "0":
+            trigger.disarm()
             return outcomes()
         _active = True
         modules = sorted({drift.module for drift in catalogue()})
         # Our own worker extension is imported before it activates the shim; it is not late.
         late = [name for name in modules if name in sys.modules and not name.startswith(f"{__package__}.")]
-        if late:
+        if late and first:
             _say_late(late)
         for module in modules:
             _hook(module)
+        trigger.disarm()
         return outcomes()
 
 
 def deactivate() -> None:
     """Switch the shim off and restore every patched object exactly."""
-    global _active
+    global _active, _switched
     with _lock:
         trigger.disarm()
-        _active = False
+        _active, _switched = False, True
         while _order:
             patching.restore(_outcomes[_order.pop()].undo)
         for outcome in _outcomes.values():
             # Tripwires of blocked drifts are journalled in _order as well; only states remain.
             outcome.state, outcome.reason = State.OFF, "deactivated"
-
-
-def require(drift_id: str) -> None:
-    """Raise unless a drift is applied or not needed.
-
-    Args:
-        drift_id: The drift's id.
-
-    Raises:
-        DriftError: The drift is blocked, off or still waiting.
-    """
-    outcome = _outcomes.get(drift_id)
-    if outcome is None or outcome.state in (State.APPLIED, State.NOT_NEEDED):
-        return
-    raise _error(outcome)
 
 
 def _disabled() -> set[str]:
@@ -139,7 +127,8 @@ def _on_import(module: Any) -> None:
     with _lock:
         if not _active:
             return
-        for drift in catalogue():
+        # A drift that needs others is settled after them.
+        for drift in sorted(catalogue(), key=lambda drift: bool(drift.requires)):
             if drift.module == module.__name__ and _outcomes[drift.id].state is State.WAITING:
                 try:
                     _settle(drift)
@@ -210,7 +199,7 @@ def _block(drift: Drift, reason: str) -> None:
     try:
         outcome.undo = patching.apply([site], f"{drift.id} (tripwire)")
         _order.append(drift.id)
-    except patching.SiteError as error:
+    except Exception as error:  # this runs inside an import hook
         log.warning("drift %s: its tripwire cannot be armed: %s", drift.id, error)
 
 

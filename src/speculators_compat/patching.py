@@ -8,6 +8,7 @@ as an own one.
 from __future__ import annotations
 
 import inspect
+import logging
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from typing import Any
 from .drift import MISSING, Site
 
 __all__ = ["Entry", "SiteError", "apply", "claimed_by", "restore"]
+
+log = logging.getLogger("speculators_compat")
 
 _claims: dict[tuple[int, str], str] = {}
 
@@ -26,11 +29,12 @@ class SiteError(Exception):
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the journal: what stood at ``owner.name`` before."""
+    """One line of the journal: what stood at ``owner.name`` before, and what was put there."""
 
     owner: Any
     name: str
     raw: Any
+    value: Any
     was_own: bool
     claim: bool
 
@@ -75,10 +79,15 @@ def apply(sites: Iterable[Site], owner_id: str) -> list[Entry]:
 
 
 def restore(journal: list[Entry]) -> None:
-    """Put back every object of the journal, last written first, and empty it."""
+    """Put back every object of the journal, last written first, and empty it.
+
+    What somebody else has put in place of ours since then is theirs and stays.
+    """
     while journal:
         entry = journal.pop()
-        if entry.was_own:
+        if vars(entry.owner).get(entry.name, MISSING) is not entry.value:
+            log.warning("%s of %r was changed by other code and is left as it is", entry.name, entry.owner)
+        elif entry.was_own:
             setattr(entry.owner, entry.name, entry.raw)
         else:
             delattr(entry.owner, entry.name)
@@ -124,6 +133,6 @@ def _check_claim(item: _Resolved) -> None:
 def _write(item: _Resolved, value: Any, owner_id: str, journal: list[Entry]) -> None:
     claim = item.site.mode == "substitute"
     setattr(item.owner, item.name, value)
-    journal.append(Entry(item.owner, item.name, item.raw, item.was_own, claim))
+    journal.append(Entry(item.owner, item.name, item.raw, value, item.was_own, claim))
     if claim:
         _claims[(id(item.owner), item.name)] = owner_id

@@ -20,9 +20,9 @@ class _Trigger:
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name.partition(".")[0] != PACKAGE:
             return None
-        disarm()
         from . import activation
 
+        # It disarms this trigger last: an activation that fails is tried again at the next import.
         activation.activate()
         # Activation has put wrapt's finder in front of the one that is being asked: this import must see it too.
         for finder in list(sys.meta_path):

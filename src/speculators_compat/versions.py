@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import re
 from dataclasses import dataclass
 from importlib import metadata
 
@@ -54,7 +55,7 @@ class Installed:
         parsed = self.parsed
         if parsed is None or parsed.is_prerelease or parsed.is_devrelease:
             return False
-        return parsed.local is None or parsed.local.startswith(("cpu", "cu", "rocm", "xpu"))
+        return parsed.local is None or re.fullmatch(r"cpu|xpu|cu\d+|rocm[\d.]*", parsed.local) is not None
 
 
 def release(version: str) -> str:

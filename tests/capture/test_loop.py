@@ -210,3 +210,17 @@ def test_a_starved_call_gives_back_requests_that_had_begun():
     engine.schedule, engine.starve = original, False
     assert not engine.waiting
     assert not engine.known_to_workers
+
+
+def test_what_ended_before_a_starved_step_still_reaches_the_workers():
+    engine = Engine(seed=1, budget=64)
+    original = engine.schedule
+
+    def schedule():
+        engine.starve = "req_0_0" not in engine.waiting
+        return original()
+
+    engine.schedule = schedule
+    with pytest.raises(UsageError, match="KV cache"):
+        run(engine, [[1], [2] * 60])
+    assert not engine.known_to_workers

@@ -64,12 +64,16 @@ def test_a_long_prompt_is_cut_and_counted_or_refused():
         read([[1] * 8, [2] * 11], overlong="error")
 
 
-@pytest.mark.parametrize("ids", [[], [1, 1], [0, 2, 0], [1.0], ["1"], [True]])
+@pytest.mark.parametrize("ids", [[], [1, 1], [0, 2, 0], [1.0], ["1"], [True], 5, "12"])
 def test_bad_layers(ids):
     with pytest.raises(UsageError, match="layer_ids"):
         check_layer_ids(ids)
 
 
-@pytest.mark.parametrize("ids", [None, [3], [5, 0, 2], (1, 2)])
+@pytest.mark.parametrize("ids", [[3], [5, 0, 2], (1, 2), range(3), iter([4, 1]), torch.tensor([2, 0]).numpy()])
 def test_good_layers(ids):
-    check_layer_ids(ids)
+    assert all(type(i) is int for i in check_layer_ids(ids))
+
+
+def test_no_layers_means_upstreams_default():
+    assert check_layer_ids(None) is None

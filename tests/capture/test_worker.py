@@ -133,3 +133,78 @@ def test_hooks_can_be_removed():
     decoder(torch.tensor([1]))
     assert not capture.states
     assert not capture.token_ids
+
+
+class FusedNorm(torch.nn.Module):
+    """As vLLM's RMSNorm: with a residual it adds first, in place, and returns the sum as the new residual."""
+
+    def forward(self, hidden, residual=None):
+        if residual is None:
+            return hidden / 2
+        residual.add_(hidden)
+        hidden.copy_(residual / 2)
+        return hidden, residual
+
+
+class SumsInside(torch.nn.Module):
+    """As Exaone 4 or StableLM: the first element holds the residual already."""
+
+    def forward(self, hidden, residual):
+        stream = hidden + 1
+        return stream, hidden
+
+
+def decoder_with(layer, norm, paired):
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed_tokens = torch.nn.Embedding(10, 4)
+            self.layers = torch.nn.ModuleList([layer(), layer()])
+            self.norm = norm
+
+        def forward(self, ids):
+            hidden, residual = self.embed_tokens(ids), None
+            for each in self.layers:
+                hidden, residual = each(hidden, residual)
+            return self.norm(hidden, residual) if paired else self.norm(hidden)
+
+    return Model()
+
+
+@pytest.mark.parametrize(
+    ("layer", "paired", "right"),
+    [
+        (lambda: Layer(0, "pair"), True, True),
+        (lambda: Layer(0, "tensor"), False, True),
+        (SumsInside, False, False),
+    ],
+    ids=["hidden and residual", "one tensor", "residual summed inside"],
+)
+def test_the_stream_is_compared_with_the_final_norms_own_input(layer, paired, right):
+    decoder = decoder_with(layer, FusedNorm(), paired)
+    capture = _Capture(causal(decoder), [0])
+    capture.reset()
+    with torch.no_grad():
+        decoder(torch.tensor([1, 2, 3]))
+    if right:
+        assert len(capture.take(3)["states"]) == 1
+        assert capture.check.handles == [], "once is enough"
+    else:
+        with pytest.raises(RuntimeError, match="not the residual stream in this model"):
+            capture.take(3)
+
+
+def test_a_norm_that_returns_the_residual_unsummed_is_seen():
+    """As Command R: the layer's first element is the stream, and the norm hands the residual through."""
+
+    class Through(torch.nn.Module):
+        def forward(self, hidden, residual=None):
+            return hidden / 2, residual
+
+    decoder = decoder_with(SumsInside, Through(), paired=True)
+    capture = _Capture(causal(decoder), [0])
+    capture.reset()
+    with torch.no_grad():
+        decoder(torch.tensor([1, 2, 3]))
+    with pytest.raises(RuntimeError, match="not the residual stream"):
+        capture.take(3)

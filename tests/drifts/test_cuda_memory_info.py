@@ -1,10 +1,11 @@
 import pytest
-import torch
 
 pytestmark = pytest.mark.engine
 
 
 def test_symptom_and_fix(only_on, run_generator, healthy):
+    import torch
+
     if only_on("cuda_memory_info", "0.3") and not torch.cuda.is_available():
         done = run_generator("cuda_memory_info")
         assert "mem_get_info" in done.stderr

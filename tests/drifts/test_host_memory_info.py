@@ -1,10 +1,11 @@
 import pytest
-import torch
 
 pytestmark = pytest.mark.engine
 
 
 def test_symptom_and_fix(only_on, run_generator, healthy):
+    import torch
+
     if only_on("host_memory_info", "0.4") and not torch.accelerator.is_available():
         done = run_generator("host_memory_info", "kv_cache_budget")
         assert "mem_get_info" in done.stderr

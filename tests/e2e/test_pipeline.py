@@ -17,6 +17,7 @@ from speculators_compat.demo import prepare_demo
 from speculators_compat.pipeline.config import RunConfig, load_config
 from speculators_compat.store import verify
 from speculators_compat.testing import reference_hidden_states, relative_error
+from tests.support import interruptible
 
 pytestmark = pytest.mark.engine
 
@@ -87,6 +88,7 @@ def interrupted(config_path) -> tuple[int, list[str], list[str]]:
         [*COMMAND, "extract", str(slow)],
         env={**os.environ, "COMPAT_TEST_RUN": str(slow)},
         start_new_session=True,
+        preexec_fn=interruptible,
     )
     deadline = time.monotonic() + LIMIT_S
     while not any(config.data_dir.glob("data_*.pt")):

@@ -236,9 +236,11 @@ def test_the_plugin_activates_the_shim(tmp_path):
     check(
         tmp_path,
         """
-        activation.catalogue = lambda: ()
-        from speculators_compat import plugin
+        from speculators_compat import plugin, trigger
+        trigger.disarm()
+        del sys.modules["speculators_compat"]      # as in a process where nothing has imported it yet
         plugin.register()
+        assert trigger._trigger in sys.meta_path or activation.is_active()
         """,
     )
 
@@ -271,3 +273,28 @@ def test_a_package_that_is_not_installed_still_fails_as_it_should(tmp_path):
         [sys.executable, "-c", textwrap.dedent(code)], check=True, capture_output=True, text=True, cwd=tmp_path
     )
     assert "No module named 'speculators" in done.stdout
+
+
+def test_a_drift_is_settled_after_what_it_needs(tmp_path):
+    check(
+        tmp_path,
+        """
+        def broken():
+            raise LookupError("planted")
+        use(record("a", requires=("b",)), record("b", probe=broken))
+        import fakeup.mod
+        assert states()["b"][0] == "blocked" and states()["a"][0] == "blocked", states()
+        """,
+    )
+
+
+def test_states_do_not_switch_anything_on_after_deactivate(tmp_path):
+    check(
+        tmp_path,
+        """
+        activation.catalogue = lambda: (record("one"),)
+        activation.deactivate()
+        import fakeup.mod as mod
+        assert activation.outcomes() == () and mod.call() == "original"
+        """,
+    )

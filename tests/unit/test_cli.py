@@ -11,6 +11,7 @@ import time
 
 import pytest
 import yaml
+from tests.support import interruptible
 
 COMMAND = [sys.executable, "-m", "speculators_compat"]
 HEAVY = ("torch", "vllm", "speculators", "transformers", "datasets")
@@ -168,7 +169,7 @@ def test_interrupted_pipeline_stops_its_step(tmp_path, number, expected):
         "try: time.sleep(600)\n"
         "except KeyboardInterrupt: open('stopped', 'w').close()\n"
     )
-    process = subprocess.Popen(fake_pipeline(tmp_path, {"prepare": body}), cwd=tmp_path)
+    process = subprocess.Popen(fake_pipeline(tmp_path, {"prepare": body}), cwd=tmp_path, preexec_fn=interruptible)
     while not (tmp_path / "pid").exists():
         assert process.poll() is None
         time.sleep(0.05)

@@ -162,3 +162,11 @@ def test_one_drift_may_not_name_an_attribute_twice(module):
 def test_a_module_that_is_not_imported_is_said_so():
     with pytest.raises(patching.SiteError, match="not imported"):
         patching.apply([wrap("no_such_module:x", _loud)], "x")
+
+
+def test_what_others_changed_since_is_theirs(module, caplog):
+    journal = patching.apply([wrap("fake_upstream:function", _loud)], "one")
+    theirs = module.function = lambda: "theirs"
+    patching.restore(journal)
+    assert module.function is theirs
+    assert "changed by other code" in caplog.text

@@ -13,7 +13,8 @@ from speculators_compat import versions
 
 
 @pytest.fixture(autouse=True)
-def _fresh_cache():
+def _fresh(monkeypatch):
+    monkeypatch.delitem(sys.modules, "vllm", raising=False)  # a real one of the engine environments
     versions.installed.cache_clear()
     yield
     versions.installed.cache_clear()
@@ -40,6 +41,7 @@ def _install(folder: Path, distribution: str, version: str, module: str) -> None
         ("vllm", "0.16.0rc2.dev344+gea5f903f8", "0.16.0", False),
         ("vllm", "0.16.0rc2", "0.16.0", False),
         ("vllm-acme-fork", "0.16.0+acme.3", "0.16.0", False),
+        ("vllm", "0.16.0+custom.1", "0.16.0", False),
         ("vllm", "0.16", "0.16.0", True),
     ],
 )

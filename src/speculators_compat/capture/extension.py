@@ -32,6 +32,51 @@ def check_model(model: Any) -> list[str]:
     return []
 
 
+class _StreamCheck:
+    """Compares, once, the last layer's state with the stream that the decoder's final norm works on.
+
+    Most decoders of vLLM return ``(hidden, residual)`` whose sum is the residual stream. In some (Exaone 4, StableLM,
+    PhiMoE, Command R) the first element holds the residual already, and a sum would be wrong in silence.
+    """
+
+    NORMS = ("norm", "final_layernorm", "final_norm", "norm_f", "ln_f")
+
+    def __init__(self, decoder: Any) -> None:
+        self.armed = False
+        self.state: torch.Tensor | None = None
+        self.failure = ""
+        norm = next((getattr(decoder, name) for name in self.NORMS if hasattr(decoder, name)), None)
+        if not isinstance(norm, torch.nn.Module):
+            log.warning("no final norm found in %s: its states cannot be verified", type(decoder).__name__)
+            self.handles = []
+            return
+        self.handles = [
+            decoder.layers[len(decoder.layers) - 1].register_forward_hook(self._last_layer),
+            norm.register_forward_hook(self._final_norm, with_kwargs=True),
+        ]
+
+    def _last_layer(self, module: Any, args: Any, output: Any) -> None:
+        if self.armed:
+            self.state = _state(output)
+
+    def _final_norm(self, module: Any, args: Any, kwargs: Any, output: Any) -> None:
+        if not self.armed or self.state is None:
+            return
+        given = [*args, *kwargs.values()]
+        # A norm that takes the residual adds it first and returns the sum as the new residual.
+        paired = len(given) > 1 and given[1] is not None and isinstance(output, tuple)
+        stream = output[1] if paired else given[0]
+        error = torch.linalg.vector_norm((self.state - stream).float()) / torch.linalg.vector_norm(stream.float())
+        if not bool(error < 0.02):  # bfloat16 rounds at 0.004; a wrong sum is off by more than a tenth
+            self.failure = f"relative difference {float(error):.3g}"
+        self.remove()
+
+    def remove(self) -> None:
+        for handle in self.handles:
+            handle.remove()
+        self.handles, self.state = [], None
+
+
 class _Capture:
     """Hooks on one worker and what they caught since the last step was taken."""
 
@@ -42,18 +87,22 @@ class _Capture:
         self.token_ids: list[torch.Tensor] = []
         decoder, self.path = find_decoder(model)
         self.handles = [decoder.layers[i].register_forward_hook(self._layer_hook(i)) for i in layer_ids]
+        self.check = _StreamCheck(decoder)
         embedding = getattr(decoder, "embed_tokens", None)
         if isinstance(embedding, torch.nn.Module):
             self.handles.append(embedding.register_forward_hook(self._embedding_hook))
+        else:
+            log.warning("no embed_tokens in %s: token ids are not compared with the prompts", type(decoder).__name__)
 
     def reset(self) -> None:
         self.states.clear()
         self.token_ids.clear()
-        self.armed = True
+        self.armed = self.check.armed = True
 
     def remove(self) -> None:
         for handle in self.handles:
             handle.remove()
+        self.check.remove()
 
     def _layer_hook(self, layer_id: int) -> Any:
         def hook(module: Any, args: Any, output: Any) -> None:
@@ -69,6 +118,11 @@ class _Capture:
 
     def take(self, num_tokens: int) -> dict[str, Any]:
         """Hand out and forget the states of the one forward pass since the last call."""
+        if self.check.failure:
+            raise RuntimeError(
+                "the sum of what a decoder layer returns is not the residual stream in this model "
+                f"({self.check.failure} before the final norm); its states cannot be captured yet"
+            )
         states, token_ids = self.states, self.token_ids
         self.states, self.token_ids = {}, []
         forwards = {layer_id: len(states.get(layer_id, ())) for layer_id in self.layer_ids}
@@ -117,6 +171,9 @@ class HiddenStatesWorkerExtension:
         from vllm.distributed import get_tp_group
 
         model = self.model_runner.model
+        earlier = getattr(self, "_compat_capture", None)
+        if earlier is not None:
+            earlier.remove()
         mended = check_model(model)
         rank = int(get_tp_group().rank_in_group)
         self._compat_capture = _Capture(model, list(layer_ids)) if rank == 0 else None

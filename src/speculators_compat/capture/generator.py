@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import sys
+import threading
 from types import SimpleNamespace
 from typing import Any
 
-from .ledger import CaptureError
+from ..drift import UsageError
 from .loop import prefill
 from .options import Options, split, using
 from .prompts import check_layer_ids, read_prompts
@@ -15,6 +17,7 @@ __all__ = ["close", "construct", "enter", "generate", "leave"]
 
 log = logging.getLogger("speculators_compat")
 
+GENERATOR = "speculators.data_generation.vllm_hidden_states_generator"
 POSITIONAL = (
     "model_path",
     "layer_ids",
@@ -29,14 +32,19 @@ def construct(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[s
     """``__init__``: upstream's signature plus the options; a failure leaves no worker behind."""
     import inspect
 
-    given = {**dict(zip(POSITIONAL, args, strict=False)), **kwargs}
     if len(args) > len(POSITIONAL):
         raise TypeError(f"at most {len(POSITIONAL)} positional arguments, {len(args)} given")
-    check_layer_ids(given.get("layer_ids"))
+    given = dict(zip(POSITIONAL, args, strict=False))
+    twice = sorted(given.keys() & kwargs.keys())
+    if twice:
+        raise TypeError(f"got multiple values for {', '.join(twice)}")
+    given |= kwargs
+    given["layer_ids"] = check_layer_ids(given.get("layer_ids"))
     own = frozenset(inspect.signature(wrapped).parameters)
     options, upstream = split(given, own)
     instance._compat_options = options
     instance._compat_truncated = 0
+    instance._compat_lock = threading.Lock()
     try:
         with using(options):
             wrapped(**upstream)
@@ -62,8 +70,7 @@ def generate(self: Any, token_ids: Any) -> list[dict[str, Any]]:
         CaptureError: Captured rows do not add up; the generator is closed.
         RuntimeError: The generator is closed, or a worker failed (it is closed then).
     """
-    if getattr(self, "executor", None) is None:
-        raise RuntimeError("this generator is closed; make a new one")
+    _check_usable(self)
     options: Options = self._compat_options
     config = self.vllm_config.model_config
     prompts = read_prompts(
@@ -72,23 +79,40 @@ def generate(self: Any, token_ids: Any) -> list[dict[str, Any]]:
         max_tokens=config.max_model_len - 1,
         overlong=options.overlong,
     )
-    _count_truncated(self, prompts, config.max_model_len - 1)
-    by_id = {f"req_{self._request_counter}_{prompt.index}": prompt for prompt in prompts}
+    with self._compat_lock:  # one call at a time: the executor's queues belong to one caller
+        _check_usable(self)
+        _count_truncated(self, prompts, config.max_model_len - 1)
+        return _run(self, prompts)
+
+
+def _check_usable(self: Any) -> None:
+    """Refuse a generator that cannot run, in words of its own."""
+    if not hasattr(self, "_compat_options"):
+        raise RuntimeError("this generator was made without the shim; make it after importing speculators_compat")
+    if getattr(self, "executor", None) is None:
+        raise RuntimeError("this generator is closed; make a new one")
+    if getattr(self.executor, "is_failed", False):
+        close(self)
+        raise RuntimeError("a worker of this generator has died, and it is closed; make a new one")
+
+
+def _run(self: Any, prompts: list[Any]) -> list[dict[str, Any]]:
+    by_id = {f"prefill-{self._request_counter}-{prompt.index}": prompt for prompt in prompts}
     self._request_counter += 1
     requests = {request_id: _request(self, request_id, prompt.token_ids) for request_id, prompt in by_id.items()}
-    names = _module(self)
-    engine = SimpleNamespace(
-        scheduler=self.scheduler, executor=self.executor, abort=names.RequestStatus.FINISHED_ABORTED
-    )
+    abort = upstream().RequestStatus.FINISHED_ABORTED
+    engine = SimpleNamespace(scheduler=self.scheduler, executor=self.executor, abort=abort)
     try:
         return prefill(engine, requests, by_id, len(self.layer_ids)).results()
-    except ValueError:
-        raise  # bad input or a KV cache that is too small: the workers are in step, nothing is left behind
+    except UsageError:
+        raise  # a KV cache that is too small: the workers are in step, nothing is left behind
     except BaseException as error:
         # Replies of other ranks may still be queued: a further call would read a stale one.
+        died = getattr(self.executor, "is_failed", False)
         close(self)
-        if isinstance(error, (RuntimeError, CaptureError)):
-            log.error("the generator is closed after: %s", error)
+        log.error("the generator is closed after: %s", error)
+        if died and not isinstance(error, RuntimeError):
+            raise RuntimeError("a worker of this generator has died; make a new one") from error
         raise
 
 
@@ -110,19 +134,13 @@ def leave(self: Any, *exc: object) -> None:
     close(self)
 
 
-def _module(self: Any) -> Any:
-    """The module that defined upstream's class: its names are the ones that drifts adapt."""
-    import sys
-
-    for base in type(self).__mro__:
-        module = sys.modules.get(base.__module__)
-        if module is not None and hasattr(module, "MultiprocExecutor"):
-            return module
-    raise RuntimeError(f"{type(self).__name__} does not come from speculators' generator")
+def upstream() -> Any:
+    """Upstream's module: its names are the ones that drifts adapt, whatever class a user derives from it."""
+    return sys.modules[GENERATOR]
 
 
 def _request(self: Any, request_id: str, token_ids: list[int]) -> Any:
-    names = _module(self)
+    names = upstream()
     return names.Request(
         request_id=request_id,
         prompt_token_ids=token_ids,

@@ -57,6 +57,8 @@ def prefill(engine: Any, requests: Mapping[str, Any], prompts: Mapping[str, Prom
 def _step(engine: Any, ledger: Ledger, prompts: Mapping[str, Prompt]) -> None:
     scheduled = engine.scheduler.schedule()
     if scheduled.total_num_scheduled_tokens == 0:
+        # schedule() has handed out the ids that ended since the last step: they must still reach the workers.
+        _tell_finished(engine, scheduled)
         raise _starved(engine, ledger, prompts)
     output = engine.executor.execute_model(scheduled)
     step = Step(_order(output), dict(scheduled.num_scheduled_tokens), _starts(scheduled))
@@ -95,6 +97,11 @@ def _flush(engine: Any) -> None:
     scheduled = engine.scheduler.schedule()
     if scheduled.total_num_scheduled_tokens:
         raise CaptureError("a finished call still has tokens scheduled")
+    _tell_finished(engine, scheduled)
+
+
+def _tell_finished(engine: Any, scheduled: Any) -> None:
+    """Run an empty step for the sake of the finished ids that it carries."""
     if scheduled.finished_req_ids:
         engine.executor.execute_model(scheduled)
 

@@ -26,7 +26,8 @@ class Options:
     Attributes:
         dtype: Passed to vLLM's ``ModelConfig``; "auto" follows the checkpoint, except that vLLM turns float32 into
             bfloat16.
-        trust_remote_code: Reaches the config, the tokenizer and the model. The default is what upstream hard-wires.
+        trust_remote_code: Reaches the config, the tokenizer and the model. The default is what upstream hard-wires for
+            config and model, whose code has run by the time the tokenizer's would.
         limit_mm_per_prompt: Passed to ``ModelConfig``; by default every modality is 0, because prompts are token ids.
         overlong: "truncate" cuts a prompt to ``max_model_len - 1`` tokens as upstream does, counted and marked;
             "error" refuses it.

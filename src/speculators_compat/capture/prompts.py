@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -44,22 +45,37 @@ def read_prompts(token_ids: Any, *, vocab_size: int, max_tokens: int, overlong: 
     return [_read(index, row, vocab_size, max_tokens, overlong) for index, row in enumerate(rows)]
 
 
-def check_layer_ids(layer_ids: Any) -> None:
+def check_layer_ids(layer_ids: Any) -> list[int] | None:
     """Check what does not depend on the model; upstream checks the bounds when it has read the config.
+
+    Args:
+        layer_ids: Whole numbers (NumPy's too), in any order; None for upstream's default.
+
+    Returns:
+        The ids as a list of int.
 
     Raises:
         UsageError: No layer, a layer named twice, or something that is not a whole number.
     """
     if layer_ids is None:
-        return
-    ids = list(layer_ids)
-    if not ids or any(isinstance(i, bool) or not isinstance(i, int) for i in ids):
+        return None
+    try:
+        given = list(layer_ids)
+        ids = [operator.index(i) for i in given if not isinstance(i, bool)]
+    except TypeError:
+        given, ids = [layer_ids], []
+    if not ids or len(ids) != len(given):
         raise UsageError(
             "layer_ids must be a non-empty list of whole numbers.", repr(layer_ids), "For example [2, 30, 58, 60]."
         )
     repeated = sorted({i for i in ids if ids.count(i) > 1})
     if repeated:
-        raise UsageError("layer_ids must name each layer once.", f"{ids}, repeating {repeated}", "Name it once.")
+        raise UsageError(
+            "layer_ids must name each layer once.",
+            f"{ids}, repeating {repeated}",
+            "Name each layer once (the default needs a verifier of 7 layers or more).",
+        )
+    return ids
 
 
 def _rows(token_ids: Any) -> Sequence[Any]:

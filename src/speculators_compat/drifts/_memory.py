@@ -4,10 +4,10 @@ from __future__ import annotations
 
 
 def accelerator_present() -> bool:
-    """Whether torch can use an accelerator in this process."""
-    import torch
+    """Whether vLLM runs on an accelerator. Its own platform is asked: the CPU build may sit beside a GPU."""
+    from vllm.platforms import current_platform
 
-    return bool(torch.accelerator.is_available())
+    return not current_platform.is_cpu()
 
 
 def memory_info() -> tuple[int, int]:

@@ -7,13 +7,17 @@ from typing import Any
 from ..drift import Drift, UsageError, wrap
 from ._generator import GENERATOR
 
+#: Architectures whose decoder layers scale the stream (deepseek_v2.py, openpangu.py); others use the factor elsewhere.
+SCALED = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "pangu_ultra_moe")
+
 
 def _refusing(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     import torch
 
     config = wrapped(*args, **kwargs)
-    scale = getattr(config.hf_text_config, "routed_scaling_factor", None)
-    if config.dtype is torch.float16 and scale not in (None, 1.0):
+    text = config.hf_text_config
+    scale = getattr(text, "routed_scaling_factor", None)
+    if config.dtype is torch.float16 and text.model_type in SCALED and scale not in (None, 1.0):
         raise UsageError(
             "This verifier's states must be captured in bfloat16 or float32: in float16 vLLM divides its residual "
             f"stream by routed_scaling_factor ({scale}).",

@@ -18,6 +18,14 @@ def _construct(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[
     construct(wrapped, instance, args, kwargs)
 
 
+def _checked_layers(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    from ..capture.prompts import check_layer_ids
+
+    # By now upstream has filled in its default, which names a layer twice where the verifier has fewer than 7.
+    check_layer_ids(instance.layer_ids)
+    return wrapped(*args, **kwargs)
+
+
 def _model_config(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     chosen = options.current()
     limits = chosen.limit_mm_per_prompt
@@ -58,6 +66,7 @@ DRIFT = Drift(
     upstream="https://github.com/vllm-project/speculators/blob/v0.3.0/src/speculators/data_generation/vllm_hidden_states_generator.py",
     sites=(
         wrap(f"{CLASS}.__init__", _construct),
+        wrap(f"{CLASS}._create_vllm_config", _checked_layers),
         wrap(f"{GENERATOR}:ModelConfig", _model_config),
         wrap(f"{GENERATOR}:SchedulerConfig", _scheduler_config),
         supply(f"{CLASS}.close", _method("close")),

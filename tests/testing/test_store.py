@@ -6,11 +6,10 @@ import dataclasses
 import json
 
 import pytest
+import torch
 
 from speculators_compat.drift import UsageError
 from speculators_compat.store import Manifest, SampleStore, atomic_file, verify
-
-torch = pytest.importorskip("torch", reason="samples are torch files: tested in the engine environments")
 
 MANIFEST = Manifest(
     model="model",
