@@ -25,11 +25,11 @@ help:  ## List the commands
 demo: $(TOOLS)/.ready  ## Build the default environment and run the demo (more arguments: ARGS="...")
 	@$(NOX) -s demo -- $(ARGS)
 
-test: $(TOOLS)/.ready  ## Lint, unit tests, and all tests on every pair of the matrix; ends with one summary line
+test: $(TOOLS)/.ready  ## Lint, unit tests, and engine tests on every pair of the matrix; ends with one summary line
 	@rm -rf build/junit build/summary.txt; rc=0; $(NOX) -s lint unit engine || rc=$$?; $(SUMMARISE) --status $$rc
 
-matrix: $(TOOLS)/.ready  ## All tests on every pair of the matrix
-	@rm -rf build/junit build/summary.txt; rc=0; $(NOX) -s engine || rc=$$?; $(SUMMARISE) --status $$rc
+matrix: $(TOOLS)/.ready  ## All tests, slow ones too, on every pair of the matrix
+	@rm -rf build/junit build/summary.txt; rc=0; $(NOX) -s engine -- --everything || rc=$$?; $(SUMMARISE) --status $$rc
 
 tensor-parallel: $(TOOLS)/.ready  ## Tensor parallel 1, 2 and 8, and 61 layers (about 15 minutes); records benchmarks/results
 	@$(NOX) -s tensor_parallel -- $(ARGS)

@@ -24,6 +24,9 @@ BUILD = ROOT / "build"
 DISTRIBUTION = "speculators-compat"
 PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 ROWS: list[dict[str, Any]] = nox.project.load_toml(ROOT / "src" / "speculators_compat" / "matrix.toml")["row"]
+EVERYTHING = "--everything"
+# The rest of tests/unit needs no engine: the unit session runs it.
+ENGINE_TESTS = ["tests/capture", "tests/testing", "tests/drifts", "tests/e2e", "tests/unit/test_packaging.py"]
 # A file stays in one process: the engines that its tests share are started once.
 TWO_AT_A_TIME = ("-n", "2", "--dist", "loadfile")
 TORCH = ("torch", "torchvision", "torchaudio")
@@ -104,9 +107,14 @@ def unit(session: nox.Session) -> None:
 @nox.session
 @nox.parametrize(("python", "row"), [nox.param(row["python"], row, id=row_name(row)) for row in ROWS])
 def engine(session: nox.Session, row: dict[str, Any]) -> None:
-    """Every test beside one pair of real vLLM and speculators, one environment per row."""
+    """The tests beside one pair of real vLLM and speculators, one environment per row; --everything adds slow ones."""
     install_engine(session, row)
-    run_pytest(session, ["tests"], "not slow and not resolver", *TWO_AT_A_TIME, env=engine_env())
+    marks = ["not resolver"]
+    if EVERYTHING in session.posargs:
+        session.posargs.remove(EVERYTHING)
+    else:
+        marks += ["not slow"] + ([] if row.get("default") else ["not default_pair"])
+    run_pytest(session, ENGINE_TESTS, " and ".join(marks), *TWO_AT_A_TIME, env=engine_env())
 
 
 @nox.session(python=default_row()["python"])

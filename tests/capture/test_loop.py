@@ -18,6 +18,8 @@ from speculators_compat.capture.loop import prefill
 from speculators_compat.capture.prompts import Prompt
 from speculators_compat.drift import UsageError
 
+pytestmark = pytest.mark.default_pair
+
 LAYERS, HIDDEN = 2, 3
 
 

@@ -8,6 +8,8 @@ import torch
 from speculators_compat.capture.prompts import check_layer_ids, read_prompts
 from speculators_compat.drift import UsageError
 
+pytestmark = pytest.mark.default_pair
+
 
 def read(token_ids, **changes):
     return read_prompts(token_ids, **{"vocab_size": 100, "max_tokens": 8, "overlong": "truncate", **changes})

@@ -8,6 +8,8 @@ import torch
 from speculators_compat.capture.decoder import find_decoder
 from speculators_compat.capture.extension import _Capture
 
+pytestmark = pytest.mark.default_pair
+
 
 class Layer(torch.nn.Module):
     def __init__(self, number: int, form: str) -> None:

@@ -1,30 +1,53 @@
-"""Real runs of the generator in processes of their own: with the whole shim, and without single drifts.
+"""Real runs of the generator, with the whole shim and without single drifts.
 
-A drift's test first shows the recorded symptom without the fix, then that the same script passes with it. The run with
-the whole shim is one for all drifts.
+A drift's test first shows the recorded symptom without the fix, then that the same calls pass with it. The parent's
+imports take longer than an engine's start, so the runs share this process: the shim is undone and redone without the
+drift, and the spawned workers read the same switch.
 """
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import importlib.metadata
 import json
-import subprocess
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.support import run_python
+from tests.support import run_python, shim
 
-SCRIPT = """
-import speculators_compat
-if __name__ == "__main__":
+#: Shorter than a block of 16, longer than several, one token.
+PROMPTS = [[1 + i % 9] * n for i, n in enumerate([3, 70, 1, 33])]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What two calls of ``generate`` did: rows of each result, or the traceback."""
+
+    lengths: list[int] | None
+    error: str
+
+
+def _generate(model: Path, prompts: list[list[int]], options: dict[str, Any]) -> Run:
     from speculators.data_generation.vllm_hidden_states_generator import VllmHiddenStatesGenerator
-    prompts = {prompts}
-    generator = VllmHiddenStatesGenerator({model!r}, [0, 2], {arguments})
-    for _ in range(2):
-        results = generator.generate(prompts)
-    print("LENGTHS", [r["hidden_states"][0].shape[0] for r in results])
-"""
-PROMPTS = "[[1 + i % 9] * n for i, n in enumerate([3, 70, 1, 33])]"
+
+    generator = None
+    try:
+        generator = VllmHiddenStatesGenerator(str(model), [0, 2], **options)
+        for _ in range(2):
+            results = generator.generate(prompts)
+        return Run([result["hidden_states"][0].shape[0] for result in results], "")
+    except Exception:
+        return Run(None, traceback.format_exc())
+    finally:
+        with contextlib.suppress(AttributeError):  # closed already, or never started
+            generator.executor.shutdown()
+        generator = None
+        gc.collect()  # a constructor that failed half-way leaves its executor to __del__
 
 
 @pytest.fixture(scope="session")
@@ -43,21 +66,20 @@ def tiny_kimi(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def run_generator(tiny_llama):
-    """Run the generator twice on four prompts without the named drifts."""
+    """Run the generator twice without the named drifts."""
 
-    def run(*without: str, model=None, arguments="max_model_len=128", prompts=PROMPTS, **env: str):
-        code = SCRIPT.format(model=str(model or tiny_llama), arguments=arguments, prompts=prompts)
-        return run_python(code, {"SPECULATORS_COMPAT_DISABLE": ",".join(without), **env})
+    def run(*disabled: str, model: Path | None = None, prompts: Any = PROMPTS, **options: Any) -> Run:
+        with shim(without=",".join(disabled)):
+            return _generate(model or tiny_llama, prompts, {"max_model_len": 128, **options})
 
     return run
 
 
 @pytest.fixture(scope="session")
-def healthy(run_generator) -> subprocess.CompletedProcess[str]:
-    """The same script with every drift on."""
+def healthy(run_generator) -> Run:
+    """The same calls with every drift on."""
     done = run_generator()
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "LENGTHS [3, 70, 1, 33]" in done.stdout
+    assert done.lengths == [3, 70, 1, 33], done.error
     return done
 
 

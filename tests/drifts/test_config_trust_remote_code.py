@@ -3,9 +3,7 @@ import shutil
 
 import pytest
 
-pytestmark = pytest.mark.engine
-
-REFUSED = "max_model_len=128, trust_remote_code=False"
+pytestmark = [pytest.mark.engine, pytest.mark.default_pair]
 
 
 def test_remote_code_that_is_refused_does_not_run(run_generator, tiny_llama, tmp_path):
@@ -19,14 +17,14 @@ def test_remote_code_that_is_refused_does_not_run(run_generator, tiny_llama, tmp
         f"from transformers import LlamaConfig\nopen({str(mark)!r}, 'w').close()\n"
         "class RemoteConfig(LlamaConfig):\n    pass\n"
     )
-    done = run_generator(model=model, arguments=REFUSED)
-    assert "LENGTHS [3, 70, 1, 33]" in done.stdout, done.stderr[-3000:]
+    done = run_generator(model=model, trust_remote_code=False)
+    assert done.lengths == [3, 70, 1, 33], done.error
     assert not mark.exists()
-    run_generator("config_trust_remote_code", model=model, arguments=REFUSED)
+    run_generator("config_trust_remote_code", model=model, trust_remote_code=False)
     assert mark.exists(), "without the drift it must run although it was refused, or this test shows nothing"
 
 
 def test_a_model_that_needs_it_says_so(run_generator, tiny_kimi):
-    done = run_generator(model=tiny_kimi, arguments=REFUSED)
-    assert done.returncode != 0
-    assert "trust_remote_code" in done.stderr
+    done = run_generator(model=tiny_kimi, trust_remote_code=False)
+    assert done.lengths is None
+    assert "trust_remote_code" in done.error

@@ -8,5 +8,5 @@ def test_symptom_and_fix(only_on, run_generator, healthy):
 
     if only_on("cuda_memory_info", "0.3") and not torch.cuda.is_available():
         done = run_generator("cuda_memory_info")
-        assert "mem_get_info" in done.stderr
-        assert "No CUDA GPUs are available" in done.stderr or "NVIDIA driver" in done.stderr
+        assert "mem_get_info" in done.error
+        assert "No CUDA GPUs are available" in done.error or "NVIDIA driver" in done.error

@@ -2,7 +2,7 @@ import pytest
 
 from tests.support import run_python
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.default_pair]
 
 CODE = """
 import speculators_compat

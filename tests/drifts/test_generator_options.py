@@ -17,10 +17,9 @@ if __name__ == "__main__":
 
 
 def test_symptom_and_fix(run_generator):
-    options = "max_model_len=128, dtype='float32'"
-    done = run_generator("generator_options", "hidden_states_capture", arguments=options)
-    assert "got an unexpected keyword argument 'dtype'" in done.stderr
-    assert "LENGTHS [3, 70, 1, 33]" in run_generator(arguments=options).stdout
+    done = run_generator("generator_options", "hidden_states_capture", dtype="float32")
+    assert "got an unexpected keyword argument 'dtype'" in done.error
+    assert run_generator(dtype="float32").lengths == [3, 70, 1, 33]
 
 
 def test_bad_arguments_are_refused_before_the_engine_starts(tiny_llama):

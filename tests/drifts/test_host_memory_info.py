@@ -8,5 +8,5 @@ def test_symptom_and_fix(only_on, run_generator, healthy):
 
     if only_on("host_memory_info", "0.4") and not torch.accelerator.is_available():
         done = run_generator("host_memory_info", "kv_cache_budget")
-        assert "mem_get_info" in done.stderr
-        assert "Found no NVIDIA driver" in done.stderr
+        assert "mem_get_info" in done.error
+        assert "Found no NVIDIA driver" in done.error

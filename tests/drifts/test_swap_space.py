@@ -2,7 +2,7 @@ import pytest
 
 from tests.support import run_python
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.default_pair]
 
 #: One rank's default swap space is more than this host has, whatever host the test runs on.
 CODE = """

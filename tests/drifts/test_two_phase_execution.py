@@ -8,15 +8,15 @@ from speculators_compat.drifts.two_phase_execution import TwoPhaseExecutor
 @pytest.mark.engine
 def test_symptom_and_fix(only_on, run_generator, healthy, speculators_version):
     if speculators_version.startswith("0.3"):
-        done = run_generator("hidden_states_capture", "two_phase_execution", prompts="[[1, 2, 3]]")
-        assert "sample_tokens() must be called after execute_model()" in done.stderr
+        done = run_generator("hidden_states_capture", "two_phase_execution", prompts=[[1, 2, 3]])
+        assert "sample_tokens() must be called after execute_model()" in done.error
 
 
 @pytest.mark.engine
 def test_our_loop_needs_it_and_says_so(run_generator):
     done = run_generator("two_phase_execution")
-    assert "[hidden_states_capture]" in done.stderr
-    assert "needs the drift two_phase_execution" in done.stderr
+    assert "[hidden_states_capture]" in done.error
+    assert "needs the drift two_phase_execution" in done.error
 
 
 def test_a_step_is_completed_once_and_handed_out_again():

@@ -10,7 +10,16 @@ from speculators_compat.capture.ledger import CaptureError, Ledger
 pytestmark = pytest.mark.engine
 
 TOLERANCE = 2e-5
-KINDS = [("llama", 1), ("qwen3", 1), ("qwen3_moe", 1), ("gemma3", 1), ("kimi_k25", 1), ("kimi_k25", 2)]
+#: These depend on vLLM and the capture alone: one pair shows them.
+default_pair = pytest.mark.default_pair
+KINDS = [
+    ("llama", 1),
+    pytest.param(("qwen3", 1), marks=default_pair),
+    pytest.param(("qwen3_moe", 1), marks=default_pair),
+    pytest.param(("gemma3", 1), marks=default_pair),
+    pytest.param(("kimi_k25", 1), marks=default_pair),
+    ("kimi_k25", 2),
+]
 
 every_engine = pytest.mark.parametrize("engine", KINDS, indirect=True, ids=lambda k: f"{k[0]}-tp{k[1]}")
 one_engine = pytest.mark.parametrize("engine", KINDS[:1], indirect=True, ids=lambda k: f"{k[0]}-tp{k[1]}")

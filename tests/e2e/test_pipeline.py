@@ -166,6 +166,7 @@ def test_trained_config_says_what_vllm_must_serve(summary):
     assert (layer["num_attention_heads"], layer["head_dim"]) == (4, 32)
 
 
+@pytest.mark.slow
 def test_finished_run_is_recognised(config_path, summary):
     config = load_config(config_path)
     before = files(config)
@@ -175,6 +176,7 @@ def test_finished_run_is_recognised(config_path, summary):
     assert json.loads((config.steps_dir / "extract.json").read_text()) == summary["extract"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "changes", "expected"),
     [
@@ -200,6 +202,7 @@ def test_what_does_not_fit_is_refused_unchanged(config_path, summary, step, chan
     assert files(config) == before
 
 
+@pytest.mark.slow
 def test_training_goes_on_after_the_last_complete_checkpoint(config_path, summary):
     config = load_config(config_path)
     (config.checkpoint_dir / "2").mkdir()
@@ -213,6 +216,7 @@ def test_training_goes_on_after_the_last_complete_checkpoint(config_path, summar
     assert (config.checkpoint_dir / "2.incomplete").is_dir()
 
 
+@pytest.mark.slow
 def test_missing_and_damaged_samples_are_filled_in_and_no_other(config_path, summary):
     config = load_config(config_path)
     before = files(config)

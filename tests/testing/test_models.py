@@ -25,6 +25,8 @@ from speculators_compat.testing.checkpoint import read_tensors, write_json
 from speculators_compat.testing.kimi_k25 import KimiShape
 from speculators_compat.testing.tokenizers import KIMI_SPECIAL_TOKENS, kimi_special_ids
 
+pytestmark = pytest.mark.default_pair
+
 KINDS = sorted(TINY_MODELS)
 FAST_KINDS = sorted(set(KINDS) - {"kimi_k25"})
 LAYERS = {"kimi_k25": 6, "llama": 4, "qwen3": 4, "qwen3_moe": 4, "gemma3": 4}

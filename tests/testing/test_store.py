@@ -11,6 +11,8 @@ import torch
 from speculators_compat.drift import UsageError
 from speculators_compat.store import Manifest, SampleStore, atomic_file, verify
 
+pytestmark = pytest.mark.default_pair
+
 MANIFEST = Manifest(
     model="model",
     layer_ids=[2, 3, 4, 6],

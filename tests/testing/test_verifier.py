@@ -5,6 +5,8 @@ import pytest
 from speculators_compat.drift import UsageError
 from speculators_compat.verifier import resolve_names
 
+pytestmark = pytest.mark.default_pair
+
 ASKED = ["model.embed_tokens.weight", "lm_head.weight", "model.norm.weight"]
 SHORT = ["embed_tokens.weight", "lm_head.weight", "model.norm.weight"]
 
