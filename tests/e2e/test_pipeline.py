@@ -186,6 +186,8 @@ def test_finished_run_is_recognised(config_path, summary):
         ("extract", {"layer_ids": [2, 4, 5, 6]}, "that end with the last layer, 7"),
         ("extract", {"trust_remote_code": False}, "trust_remote_code: true"),
         ("vocab", {"vocab": {"draft_vocab_size": 769}}, "769 of 768 tokens"),
+        ("train", {"layer_ids": [1, 4, 5, 7]}, "layer_ids: [2, 4, 5, 7] there"),
+        ("train", {"seed": 1}, "seed: 0 there, 1 now"),
         ("train", {"vocab": {"draft_vocab_size": 128}}, "Run the vocab step again"),
         ("train", {"train": {"resume": False}}, "no checkpoints"),
         ("train", {"train": {"train_ratio": 0.01}}, "at least one sample each"),

@@ -31,7 +31,7 @@ __all__ = ["load_rows", "run"]
 # Loggers that say why a conversation was left out: speculators' own, and the drift's for tokenizers
 # without offsets.
 LOGGERS = ("speculators.data_generation.preprocessing", "speculators_compat")
-LEFT_OUT = re.compile(r"^(?:Failed to process conversation \d+|Conversation \d+ is dropped): (.*)")
+LEFT_OUT = re.compile(r"^(?:Failed to process conversation \d+(?: \([^)]*\))?|Conversation \d+ is dropped): (.*)")
 
 
 def run(config: RunConfig) -> None:

@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import random
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,7 +37,7 @@ def run(config: RunConfig) -> None:
             split or to give every process a batch, or checkpoints are in the way.
     """
     verifier = check_run(config)
-    files, lengths = _samples(config)
+    files, lengths = _samples(config, verifier)
     vocab = _vocab(config, verifier.vocab_size)
     train_files, val_files = split(files, config.train.train_ratio, config.seed)
     _check_checkpoints(config)
@@ -105,9 +104,10 @@ def split(files: list[int], ratio: float, seed: int) -> tuple[list[int], list[in
     return shuffled[:size], shuffled[size:]
 
 
-def _samples(config: RunConfig) -> tuple[list[int], dict[int, int]]:
-    """Indices and tokens of the extracted samples."""
+def _samples(config: RunConfig, verifier: Any) -> tuple[list[int], dict[int, int]]:
+    """Indices and tokens of the extracted samples, once they are known to be this configuration's."""
     store = SampleStore.open(config.data_dir)
+    _check_manifest(config, verifier, store.manifest)
     lengths = store.lengths()
     if len(lengths) < store.manifest.num_samples:
         raise UsageError(
@@ -116,6 +116,23 @@ def _samples(config: RunConfig) -> tuple[list[int], dict[int, int]]:
             "Run the extract step again: it fills in what is missing.",
         )
     return list(lengths), lengths
+
+
+def _check_manifest(config: RunConfig, verifier: Any, manifest: Any) -> None:
+    """Refuse states of another verifier, other layers or other rows: nothing would fail, the draft would be wrong."""
+    expected = {
+        "model": config.verifier,
+        "layer_ids": verifier.layer_ids,
+        "seed": config.seed,
+        "seq_length": config.seq_length,
+    }
+    different = [name for name, value in expected.items() if getattr(manifest, name) != value]
+    if different:
+        raise UsageError(
+            f"The samples in {config.data_dir} must be this configuration's.",
+            "; ".join(f"{name}: {getattr(manifest, name)!r} there, {expected[name]!r} now" for name in different),
+            "Go back to the settings that they were extracted with, or extract into another output folder.",
+        )
 
 
 def _vocab(config: RunConfig, target_vocab_size: int) -> tuple[Any, Any]:
@@ -150,16 +167,8 @@ def _check_checkpoints(config: RunConfig) -> None:
     """Set incomplete checkpoints aside, which upstream would resume from; overwrite none."""
     if int(os.environ.get("RANK", "0")):
         return
-    complete = []
-    for epoch in _epochs(config):
-        folder = config.checkpoint_dir / str(epoch)
-        if all((folder / name).exists() for name in _expected(config)):
-            complete.append(epoch)
-        else:
-            aside = folder.with_name(f"{epoch}.incomplete")
-            shutil.rmtree(aside, ignore_errors=True)
-            folder.rename(aside)
-            log.warning("%s is incomplete, moved to %s", folder, aside)
+    folders = {epoch: config.checkpoint_dir / str(epoch) for epoch in _epochs(config)}
+    complete = [epoch for epoch, folder in folders.items() if _is_complete(config, folder)]
     _check_inputs(config, bool(complete))
     if complete and not config.train.resume:
         raise UsageError(
@@ -167,6 +176,28 @@ def _check_checkpoints(config: RunConfig) -> None:
             f"epochs {complete} in {config.checkpoint_dir}",
             "Set train.resume: true, use another output folder, or delete them.",
         )
+    # Only after every check: what is refused changes nothing.
+    for epoch in folders.keys() - set(complete):
+        _set_aside(folders[epoch])
+
+
+def _is_complete(config: RunConfig, folder: Path) -> bool:
+    """Whether a checkpoint has all its files; a large draft's weights are sharded (transformers' save_pretrained)."""
+    index = folder / "model.safetensors.index.json"
+    if index.exists():
+        weights = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    else:
+        weights = ["model.safetensors"]
+    return all((folder / name).exists() for name in [*_expected(config), *weights])
+
+
+def _set_aside(folder: Path) -> None:
+    """Rename an incomplete checkpoint to a free name; nothing is deleted."""
+    number = 0
+    while (aside := folder.with_name(f"{folder.name}.incomplete{number or ''}")).exists():
+        number += 1
+    folder.rename(aside)
+    log.warning("%s is incomplete, moved to %s", folder, aside)
 
 
 def _check_inputs(config: RunConfig, resuming: bool) -> None:
@@ -199,7 +230,7 @@ def _check_inputs(config: RunConfig, resuming: bool) -> None:
 
 def _expected(config: RunConfig) -> list[str]:
     """Files of a complete checkpoint; the scheduler's is the last that the trainer writes."""
-    names = ["config.json", "model.safetensors", "optimizer_state_dict.pt"]
+    names = ["config.json", "optimizer_state_dict.pt"]
     return names if config.train.scheduler == "none" else [*names, "scheduler_state_dict.pt"]
 
 
