@@ -51,9 +51,13 @@ def record():
     import vllm
 
     found["versions"]["vllm"] = vllm.__version__
-    yield found
+    return found
+
+
+def _save(record):
+    """Written after each test: a run that is cut short keeps what it has measured."""
     RECORD.parent.mkdir(parents=True, exist_ok=True)
-    RECORD.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    RECORD.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
 
 
 def test_sizes_agree_with_each_other_and_with_transformers(models, record):
@@ -67,11 +71,12 @@ def test_sizes_agree_with_each_other_and_with_transformers(models, record):
         "error_against_transformers": {size: _worst(run[1], reference) for size, run in runs.items()},
         "difference_from_tensor_parallel_1": {size: _worst(runs[size][1], runs[1][1]) for size in SIZES[1:]},
     }
+    _save(record)
     assert max(record["six_layers"]["error_against_transformers"].values()) <= 2e-5
     assert max(record["six_layers"]["difference_from_tensor_parallel_1"].values()) <= 2e-5
 
 
-@pytest.mark.parametrize("size", [1, 8])
+@pytest.mark.parametrize("size", [8, 1])
 def test_kimis_61_layers_stay_exact(models, record, size):
     model, layer_ids = models("kimi_k25", num_hidden_layers=61), [2, 30, 58, 60]
     prompts, states, seconds = _states(model, layer_ids, size)
@@ -80,4 +85,5 @@ def test_kimis_61_layers_stay_exact(models, record, size):
         "seconds": seconds,
         "error_against_transformers": worst,
     }
+    _save(record)
     assert worst <= 1e-4
