@@ -1,6 +1,7 @@
 import pytest
 
-from speculators_compat.drifts.attention_mask_blocks import BLOCK, DRIFT
+from speculators_compat.drifts.attention_mask_blocks import DRIFT
+from speculators_compat.mask_blocks import MASK_BLOCK as BLOCK
 from tests.support import shim
 
 pytestmark = pytest.mark.engine

@@ -6,17 +6,15 @@ import logging
 from typing import Any
 
 from ..drift import Drift, wrap
+from ..mask_blocks import round_up
 from ._training import DATA, DATASET_INIT
-
-BLOCK = 128
-"""Block size of flex attention's masks (torch's ``_DEFAULT_SPARSE_BLOCK_SIZE``)."""
 
 log = logging.getLogger("speculators_compat")
 
 
 def _whole_blocks(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     def create(max_len: int) -> Any:
-        padded = -(-max_len // BLOCK) * BLOCK
+        padded = round_up(max_len)
         if padded != max_len:
             log.info(
                 "Training batches are padded from %d to %d tokens (whole attention blocks).",

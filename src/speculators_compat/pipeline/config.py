@@ -9,6 +9,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ..drift import UsageError
+from ..mask_blocks import round_up
 
 __all__ = [
     "DraftConfig",
@@ -20,17 +21,6 @@ __all__ = [
     "load_config",
     "round_up",
 ]
-
-MASK_BLOCK = 128  # block size of the flex-attention mask that Eagle3DraftModel extends
-
-
-def round_up(tokens: int) -> int:
-    """Round a sequence length up to whole blocks of the attention mask.
-
-    ``extend_mask_for_draft_tokens`` (speculators ``models/eagle3/attention.py``) assumes whole
-    blocks; any other length attends to wrong positions from the second step on, and nothing fails.
-    """
-    return -(-tokens // MASK_BLOCK) * MASK_BLOCK
 
 
 class _Section(BaseModel):

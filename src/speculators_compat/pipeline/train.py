@@ -49,26 +49,16 @@ def run(config: RunConfig) -> None:
 
     setup_root_logger()
     local_rank, world_size, rank, is_distributed = maybe_setup_distributed()
+
+    def train() -> None:
+        _train(config, verifier, vocab, (train_files, val_files), lengths, (local_rank, world_size, rank))
+
     try:
         if rank:
-            _train(
-                config,
-                verifier,
-                vocab,
-                (train_files, val_files),
-                lengths,
-                (local_rank, world_size, rank),
-            )
+            train()
             return
         with recorded_step(config, "train") as report, _metrics(config):
-            _train(
-                config,
-                verifier,
-                vocab,
-                (train_files, val_files),
-                lengths,
-                (local_rank, world_size, rank),
-            )
+            train()
             report.update(_result(config))
     finally:
         if is_distributed:
