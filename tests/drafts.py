@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from pathlib import Path
 
 # torch and speculators are imported by the functions: the environment without them must collect the
@@ -50,8 +51,8 @@ def draft_model(verifier: Path, config, draft_vocab: int | None = None):
     )
 
 
-def write_samples(folder: Path, config, count: int = 12, tokens: int = 48) -> Path:
-    """Write ``data_{i}.pt`` files: ids count up, states are a function of the id."""
+def write_samples(folder: Path, config, count: int = 12, tokens: int = 48, vary: bool = True) -> Path:
+    """Write ``data_{i}.pt`` files: ids count up, states are a function of the id; ``vary``: of unequal lengths."""
     import torch
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -59,7 +60,7 @@ def write_samples(folder: Path, config, count: int = 12, tokens: int = 48) -> Pa
     table = torch.randn(config.vocab_size, 4, config.hidden_size, generator=generator)
     for index in range(count):
         start = int(torch.randint(32, (1,), generator=generator))
-        ids = (start + torch.arange(tokens - index % 5)) % 32
+        ids = (start + torch.arange(tokens - index % 5 * vary)) % 32
         states = [table[ids, layer].to(torch.bfloat16) for layer in range(4)]
         mask = (torch.arange(len(ids)) >= 4).long()
         sample = {"input_ids": ids, "hidden_states": states, "loss_mask": mask}
@@ -67,7 +68,7 @@ def write_samples(folder: Path, config, count: int = 12, tokens: int = 48) -> Pa
     return folder
 
 
-def loader(files: list, length: int = 128):
+def loader(files: list, length: int = 128, world_size: int = 1, rank: int = 0):
     """Batches of one packed row of ``length`` tokens, as upstream's training script makes them."""
     from speculators.train.data import Eagle3SampleFileDataset, create_collate_fn
     from speculators.train.distributed_batch_sampler import MultipackDistributedBatchSamplerV2
@@ -75,13 +76,16 @@ def loader(files: list, length: int = 128):
 
     dataset = Eagle3SampleFileDataset(max_len=length, file_list=files)
     sampler = MultipackDistributedBatchSamplerV2(
-        batch_max_length=length, lengths=dataset.approx_lengths, num_replicas=1, rank=0
+        batch_max_length=length, lengths=dataset.approx_lengths, num_replicas=world_size, rank=rank
     )
     return DataLoader(dataset, batch_sampler=sampler, collate_fn=create_collate_fn(length))
 
 
-def trainer(model, samples: Path, save_path: Path, epochs: int, resume: bool = False):
-    """Upstream's trainer over the samples of a folder."""
+def trainer(
+    model, samples: Path, save_path: Path, epochs: int, resume: bool = False, length: int = 128, world_size: int = 1,
+    rank: int = 0,
+):  # fmt: skip
+    """Upstream's trainer over the samples of a folder; more than one process if torchrun started this one."""
     from speculators.train.data import list_files
     from speculators.train.trainer import Trainer, TrainerConfig
 
@@ -91,11 +95,13 @@ def trainer(model, samples: Path, save_path: Path, epochs: int, resume: bool = F
         num_epochs=epochs,
         save_path=str(save_path),
         resume_from_checkpoint=resume,
+        is_distributed="LOCAL_RANK" in os.environ,
+        local_rank=rank,
         train_call_kwargs={"use_off_policy_tokens": True, **steps},
         val_call_kwargs={"use_off_policy_tokens": False, **steps},
         scheduler_type="none",
     )
-    return Trainer(model, config, loader(list_files(samples)))
+    return Trainer(model, config, loader(sorted(list_files(samples)), length, world_size, rank))
 
 
 class Losses(logging.Handler):

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speculators_compat.masks import turn_mask
+from speculators_compat.masks import through_turn_end, turn_mask, without_thinking
 
 ASSISTANT, MIDDLE, END, USER = 1, 2, 3, 4
 MARKS = (ASSISTANT, MIDDLE, END)
@@ -59,3 +59,36 @@ def test_one_weight_a_token_and_no_other_value(ids):
     mask = turn_mask(ids, *MARKS)
     assert len(mask) == len(ids)
     assert set(mask) <= {0, 1}
+
+
+OPEN, CLOSE = 5, 6
+
+
+def test_thinking_is_taken_out_with_its_tokens():
+    ids = [1, OPEN, 9, CLOSE, 8, 3, OPEN, CLOSE, 8, 3]
+    mask = [0, 1, 1, 1, 1, 1, 1, 1, 1, 1]
+    assert without_thinking(ids, mask, OPEN, CLOSE) == [0, 0, 0, 0, 1, 1, 0, 0, 1, 1]
+
+
+def test_thinking_that_is_not_closed_ends_with_its_run():
+    assert without_thinking([OPEN, 9, 4, 8, 9], [1, 1, 0, 1, 1], OPEN, CLOSE) == [0, 0, 0, 1, 1]
+
+
+def test_thinking_quoted_outside_the_mask_hides_nothing():
+    assert without_thinking([OPEN, 9, 8, 8], [0, 0, 1, 1], OPEN, CLOSE) == [0, 0, 1, 1]
+
+
+def test_run_goes_on_through_one_special_token():
+    assert through_turn_end([8, 8, 3, 3, 8, 3], [0, 1, 0, 0, 1, 0], {3}) == [0, 1, 1, 0, 1, 1]
+
+
+def test_run_before_ordinary_text_or_after_a_special_token_stays():
+    assert through_turn_end([8, 8, 9, 3], [0, 1, 0, 0], {3}) == [0, 1, 0, 0]
+    assert through_turn_end([8, 3, 3], [1, 1, 0], {3}) == [1, 1, 0]
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 1)), max_size=40))
+def test_masks_change_in_one_direction_only(rows):
+    ids, mask = [token for token, _ in rows], [weight for _, weight in rows]
+    assert all(new <= old for new, old in zip(without_thinking(ids, mask, OPEN, CLOSE), mask, strict=True))
+    assert all(new >= old for new, old in zip(through_turn_end(ids, mask, {3, 4}), mask, strict=True))

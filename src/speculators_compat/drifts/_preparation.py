@@ -18,6 +18,8 @@ from ._training import PREPROCESSING
 
 BATCH = "_preprocess_batch"
 
+Batch = dict[str, Any]
+
 
 def around_batch(key: str, function: Callable[..., Any]) -> Site:
     """A site that calls ``function(wrapped, ...)`` in place of upstream's ``_preprocess_batch``.
@@ -47,3 +49,9 @@ class Around:
 def _current(keys: tuple[str, ...]) -> Any:
     """What stands in the module now, in the process that asks."""
     return getattr(importlib.import_module(PREPROCESSING), BATCH)
+
+
+def column(examples: Batch, name: str) -> list[Any]:
+    """One column of a batch, with None for every row where it is absent."""
+    rows = max(map(len, examples.values()), default=0)
+    return list(examples.get(name) or [None] * rows)

@@ -6,6 +6,7 @@ PREPROCESSING = "speculators.data_generation.preprocessing"
 CORE = "speculators.models.eagle3.core"
 TRAINER = "speculators.train.trainer"
 CHECKPOINTER = "speculators.train.checkpointer"
+UTILS = "speculators.train.utils"
 DATA = "speculators.train.data"
 
 DRAFT_MODEL = f"{CORE}:Eagle3DraftModel"

@@ -16,7 +16,7 @@ def _count(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str,
         return dataset
 
     raw = given(*args, **kwargs)
-    if len(raw) and "conversations" not in raw.column_names:
+    if len(raw) and not {"conversations", "input_ids"} & set(raw.column_names):
         raise _no_conversations(raw)
     prepared = wrapped(*args, **kwargs)
     dropped = len(raw) - len(prepared)
@@ -40,7 +40,7 @@ def _count(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str,
 
 def _no_conversations(raw: Any) -> UsageError:
     return UsageError(
-        required="Each row must have a column 'conversations' (a list of turns).",
+        required="Each row must have 'conversations' (a list of turns), or 'input_ids' and 'loss_mask'.",
         found=f"columns {', '.join(raw.column_names)}",
         way_out="Rename the column, or name a data set that speculators knows.",
     )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from typing import Any
 
+from ..conversations import read_turns
 from ..drift import Drift, UsageError, wrap
 from ..masks import turn_mask
-from ._preparation import around_batch
+from ..rendering import Renderer
+from ._preparation import Batch, around_batch, column
 from ._training import BUILD_DATASET, PREPROCESSING
 
 log = logging.getLogger("speculators_compat")
@@ -44,27 +47,21 @@ def needs_ids(tokenizer: Any) -> bool:
 
 
 def _batch(
-    wrapped: Any,
-    examples: dict[str, Any],
-    tokenizer: Any,
-    max_length: int,
-    assistant_pattern: Any,
-    turn_dropout: bool = False,
+    wrapped: Any, examples: Batch, tokenizer: Any, max_length: int, assistant_pattern: Any, turn_dropout: bool = False
 ) -> Any:
     """Upstream's contract: conversations in, ``input_ids`` and ``loss_mask`` (int64) out."""
-    conversations = examples.get("conversations", [])
     # No pattern: the template marks assistant tokens itself (0.4) and upstream needs no offsets.
-    if not needs_ids(tokenizer) or assistant_pattern is None or not conversations:
+    if not needs_ids(tokenizer) or assistant_pattern is None or not examples.get("conversations"):
         return wrapped(examples, tokenizer, max_length, assistant_pattern, turn_dropout)
     import torch
 
-    normalize = sys.modules[PREPROCESSING]._normalize_conversation
-    marks = turn_ids(tokenizer)
-    results: dict[str, list[Any]] = {"input_ids": [], "loss_mask": []}
-    for index, conversation in enumerate(conversations):
+    renderer, marks = Renderer(tokenizer), turn_ids(tokenizer)
+    results: Batch = {"input_ids": [], "loss_mask": []}
+    rows = zip(examples["conversations"], column(examples, "tools"), strict=True)
+    for index, (conversation, tools) in enumerate(rows):
         try:
-            turns = normalize(conversation, turn_dropout) if isinstance(conversation, list) else []
-            ids = token_ids(tokenizer, turns, max_length)
+            turns = read_turns(conversation, turn_dropout)
+            ids = renderer.token_ids(turns, json.loads(tools) if isinstance(tools, str) else tools)
         except Exception as error:
             log.warning("Conversation %d is dropped: %s: %s", index, type(error).__name__, error)
             continue
@@ -73,24 +70,11 @@ def _batch(
     return results
 
 
-def token_ids(tokenizer: Any, turns: list[dict[str, Any]], max_length: int) -> list[int]:
-    """Ids of a conversation as the model's own template renders it, cut to ``max_length``.
-
-    Raises:
-        ValueError: The conversation has no turns.
-    """
-    if not turns:
-        raise ValueError("it has no turns with a known role")
-    text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=False)
-    encoded = tokenizer(text, add_special_tokens=False, truncation=True, max_length=max_length)
-    return list(encoded["input_ids"])
-
-
 def _check_tokenizer(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Refuse in the caller's process what would fail in every process of ``datasets``."""
 
     def check(dataset: Any, tokenizer: Any, *rest: Any, **options: Any) -> None:
-        if not needs_ids(tokenizer):
+        if not needs_ids(tokenizer) or "conversations" not in dataset.column_names:
             return
         pattern = rest[2] if len(rest) > 2 else options.get("assistant_pattern")
         if pattern is not None:
@@ -117,5 +101,5 @@ DRIFT = Drift(
     until=None,
     upstream="https://github.com/huggingface/transformers/blob/v4.57.6/src/transformers/tokenization_utils.py#L793",
     tripwire=BUILD_DATASET,
-    sites=(around_batch("slow_tokenizer_mask/1", _batch), wrap(BUILD_DATASET, _check_tokenizer)),
+    sites=(around_batch("slow_tokenizer_mask/2", _batch), wrap(BUILD_DATASET, _check_tokenizer)),
 )

@@ -31,8 +31,8 @@ class PrepareConfig(_Section):
     """Conversations into token ids and loss masks (``load_and_preprocess_dataset``)."""
 
     data: str = Field(
-        description="A .jsonl or .json file with a `conversations` list in each line, or one of "
-        "speculators' data sets (DATASET_CONFIGS: sharegpt, ultrachat)."
+        description="A .jsonl or .json file with a `conversations` list in each line, or with `input_ids` and "
+        "`loss_mask`; or one of speculators' data sets (DATASET_CONFIGS: sharegpt, ultrachat)."
     )
     max_samples: int | None = Field(
         None,
@@ -43,6 +43,10 @@ class PrepareConfig(_Section):
     assistant_pattern: str | None = Field(
         None,
         description="Regular expression, group 1 the assistant's text; null: from the template.",
+    )
+    thinking: Literal["train", "mask"] = Field(
+        "train",
+        description="Thinking blocks of the answers are trained on, or stay in the samples but out of the loss mask.",
     )
     turn_dropout: bool = Field(
         False,
@@ -134,7 +138,7 @@ class TrainConfig(_Section):
     scheduler: Literal["linear", "cosine", "none"] = Field("linear", description="Learning-rate schedule.")
     warmup_steps: int | None = Field(
         None,
-        ge=0,
+        ge=1,  # upstream takes 0 for "not given"
         description="Warm-up steps; null: speculators' default, a hundredth of all.",
     )
     ttt_steps: int = Field(3, ge=1, description="Draft tokens trained a position, and served a step.")

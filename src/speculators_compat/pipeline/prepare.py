@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ..drift import UsageError
+from ..masks import without_thinking
 from ..store import write_json
 from .config import RunConfig
 from .summary import recorded_step
@@ -31,7 +32,9 @@ __all__ = ["load_rows", "run"]
 # Loggers that say why a conversation was left out: speculators' own, and the drift's for tokenizers
 # without offsets.
 LOGGERS = ("speculators.data_generation.preprocessing", "speculators_compat")
-LEFT_OUT = re.compile(r"^(?:Failed to process conversation \d+(?: \([^)]*\))?|Conversation \d+ is dropped): (.*)")
+THINK_TOKENS = ("<think>", "</think>")
+LEFT_OUT = re.compile(r"^(?:Failed to process conversation \d+(?: \([^)]*\))?|Conversation(?: \d+)? is dropped): (.*)")
+CUT = re.compile(r"^Sample \d+ is cut from \d+ to (\d+) tokens")
 
 
 def run(config: RunConfig) -> None:
@@ -54,10 +57,11 @@ def run(config: RunConfig) -> None:
         # its caches, without a look.
         config.output.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=config.output, prefix=".prepare-") as scratch:
-            rows, conversations, reasons = _preprocess(config, Path(scratch))
-            rows, dropped, truncated = _clean(rows, config.seq_length)
+            rows, conversations, log_lines = _preprocess(config, Path(scratch))
+            rows, dropped = _clean(rows)
             missing = conversations - len(rows) - sum(dropped.values())
-            _add_upstream_losses(dropped, missing, reasons)
+            _add_upstream_losses(dropped, missing, _reasons(log_lines))
+            truncated = _truncated(log_lines)
             report.update(samples=len(rows), conversations=conversations, dropped=dropped, truncated=truncated)
             if not len(rows):
                 raise UsageError(
@@ -138,17 +142,17 @@ def _refuse_other(config: RunConfig, recorded: dict[str, Any], inputs: dict[str,
         )
 
 
-def _preprocess(config: RunConfig, scratch: Path) -> tuple[Any, int, Counter[str]]:
-    """Call speculators; returns rows, number of conversations, and why some were left out."""
+def _preprocess(config: RunConfig, scratch: Path) -> tuple[Any, int, list[str]]:
+    """Call speculators; returns rows, number of conversations, and what was logged about single ones."""
     from speculators.data_generation import preprocessing
 
     section = config.prepare
     _check_name(section.data, preprocessing.DATASET_CONFIGS)
     random.seed(config.seed)  # turn_dropout draws from the global generator
     cache_dir = str(scratch / "cache")
-    with _warnings(scratch / "warnings.log") as reasons:
+    with _warnings(scratch / "warnings.log") as log_lines:
         try:
-            rows, _ = preprocessing.load_and_preprocess_dataset(
+            rows, tokenizer = preprocessing.load_and_preprocess_dataset(
                 target_model_path=config.verifier,
                 train_data_path=section.data,
                 seq_length=config.seq_length,
@@ -161,9 +165,30 @@ def _preprocess(config: RunConfig, scratch: Path) -> tuple[Any, int, Counter[str
                 turn_dropout=section.turn_dropout,
             )
         except IndexError:  # its preview of row 0 fails when no row is left, which hides what happened to them
-            rows = []
+            rows, tokenizer = [], None
+    if section.thinking == "mask" and tokenizer is not None:
+        rows = _mask_thinking(rows, tokenizer)
     conversations = len(preprocessing.load_raw_dataset(section.data, num_proc=section.num_proc, cache_dir=cache_dir))
-    return rows, min(conversations, section.max_samples or conversations), reasons
+    return rows, min(conversations, section.max_samples or conversations), log_lines
+
+
+def _mask_thinking(rows: Any, tokenizer: Any) -> Any:
+    """Keep thinking blocks in the samples, but train on none of their tokens."""
+    import torch
+
+    ids = [tokenizer.convert_tokens_to_ids(name) for name in THINK_TOKENS]
+    if any(tokenizer.convert_ids_to_tokens(number) != name for number, name in zip(ids, THINK_TOKENS, strict=True)):
+        raise UsageError(
+            f"prepare.thinking: mask needs a tokenizer with the tokens {' and '.join(THINK_TOKENS)}.",
+            f"{type(tokenizer).__name__} without them",
+            "Set prepare.thinking: train.",
+        )
+
+    def mask(row: dict[str, Any]) -> dict[str, Any]:
+        kept = without_thinking(row["input_ids"].tolist(), row["loss_mask"].tolist(), *ids)
+        return {"loss_mask": torch.tensor(kept, dtype=torch.long)}
+
+    return rows.map(mask)
 
 
 def _check_name(data: str, known: dict[str, Any]) -> None:
@@ -176,57 +201,50 @@ def _check_name(data: str, known: dict[str, Any]) -> None:
 
 
 @contextmanager
-def _warnings(path: Path) -> Iterator[Counter[str]]:
-    """Collect why conversations were left out, in speculators' tokenising processes too.
+def _warnings(path: Path) -> Iterator[list[str]]:
+    """Collect what is logged about single conversations, in speculators' tokenising processes too.
 
     The processes are forked and inherit the handler; each appends whole lines to the same file.
     """
-    reasons: Counter[str] = Counter()
+    lines: list[str] = []
     handler = logging.FileHandler(path)
     handler.setLevel(logging.WARNING)
     handler.setFormatter(logging.Formatter("%(message)s"))
     for name in LOGGERS:
         logging.getLogger(name).addHandler(handler)
     try:
-        yield reasons
+        yield lines
     finally:
         for name in LOGGERS:
             logging.getLogger(name).removeHandler(handler)
         handler.close()
-        found = map(LEFT_OUT.match, path.read_text(encoding="utf-8").splitlines())
-        # Without the conversation's number, so that equal reasons count together.
-        reasons.update(match[1][:200] for match in found if match)
+        lines += path.read_text(encoding="utf-8").splitlines()
 
 
-def _clean(rows: Any, seq_length: int) -> tuple[Any, dict[str, int], dict[str, int]]:
-    """Cut what is too long (0.4's own mask path does not) and drop what cannot train anything."""
-    dropped: Counter[str] = Counter()
-    truncated: Counter[str] = Counter()
-    keep, too_long = [], False
-    for index in range(len(rows)):
-        length = len(rows[index]["input_ids"])
-        if length > seq_length:
-            too_long = True
-            truncated[f"longer than {seq_length} tokens"] += 1
-        elif length == seq_length:
-            truncated[f"exactly {seq_length} tokens, probably cut by speculators"] += 1
-        reason = _unusable(rows[index], seq_length)
-        if reason:
-            dropped[reason] += 1
-        else:
-            keep.append(index)
-    if len(keep) < len(rows):
-        rows = rows.select(keep)
-    if too_long:
-        rows = rows.map(lambda row: {name: row[name][:seq_length] for name in ("input_ids", "loss_mask")})
-    return rows, dict(dropped), dict(truncated)
+def _reasons(log_lines: list[str]) -> Counter[str]:
+    """Why conversations were left out; without their numbers, so that equal reasons count together."""
+    return Counter(match[1][:200] for match in map(LEFT_OUT.match, log_lines) if match)
 
 
-def _unusable(row: dict[str, Any], seq_length: int) -> str:
+def _truncated(log_lines: list[str]) -> dict[str, int]:
+    """How many samples were cut."""
+    return dict(Counter(f"longer than {match[1]} tokens" for match in map(CUT.match, log_lines) if match))
+
+
+def _clean(rows: Any) -> tuple[Any, dict[str, int]]:
+    """Drop what cannot train anything, and count it."""
+    reasons = [_unusable(row) for row in rows]
+    dropped = Counter(reason for reason in reasons if reason)
+    if dropped:
+        rows = rows.select([index for index, reason in enumerate(reasons) if not reason])
+    return rows, dict(dropped)
+
+
+def _unusable(row: dict[str, Any]) -> str:
     if len(row["input_ids"]) < 2:
         return "shorter than two tokens"
     # The trainer drops the first position: a mask that only covers it trains nothing.
-    return "" if bool(row["loss_mask"][1:seq_length].any()) else "no trainable token"
+    return "" if bool(row["loss_mask"][1:].any()) else "no trainable token"
 
 
 def _add_upstream_losses(dropped: dict[str, int], missing: int, reasons: Counter[str]) -> None:

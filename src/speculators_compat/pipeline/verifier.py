@@ -11,7 +11,7 @@ from ..drift import UsageError
 from ..layers import check_layer_ids, default_layer_ids
 from .config import RunConfig
 
-__all__ = ["Verifier", "check_inputs", "check_remote_code", "check_run"]
+__all__ = ["Verifier", "check_inputs", "check_remote_code", "check_run", "turn_end_ids"]
 
 # speculators loads the tokenizer and the config with trust_remote_code=True hard-wired
 # (data_generation/ preprocessing.py, config_generator.py), so code that either file names would run
@@ -20,6 +20,9 @@ CODE_FILES = {
     "config.json": ("AutoConfig", "AutoTokenizer"),
     "tokenizer_config.json": ("AutoTokenizer",),
 }
+
+# Ends a turn in ChatML and Kimi's format; Kimi's tokenizer names another token as its eos_token.
+IM_END = "<|im_end|>"
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,28 @@ def check_remote_code(model: str, trusted: bool) -> None:
                 f"auto_map in {name} names {named[0]}, and trust_remote_code is off",
                 "Read that code, then set trust_remote_code: true in the configuration.",
             )
+
+
+def turn_end_ids(config: RunConfig, verifier: Verifier) -> list[int]:
+    """Ids of the tokens that end a turn or a text.
+
+    Args:
+        config: The run.
+        verifier: Its verifier.
+
+    Returns:
+        What generation stops at (``eos_token_id`` of generation_config.json and of the config), the tokenizer's
+        ``eos_token``, and ``<|im_end|>`` where it is a token; ascending.
+    """
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(config.verifier, trust_remote_code=config.trust_remote_code)
+    named = tokenizer.convert_tokens_to_ids(IM_END)
+    found = [named] if named is not None and tokenizer.convert_ids_to_tokens(named) == IM_END else []
+    stops = _read(config.verifier, "generation_config.json").get("eos_token_id")
+    for ids in (stops, getattr(verifier.text, "eos_token_id", None), tokenizer.eos_token_id):
+        found += ids if isinstance(ids, list) else [ids]
+    return sorted({token for token in found if isinstance(token, int) and 0 <= token < verifier.vocab_size})
 
 
 def _read(model: str, name: str) -> dict[str, Any]:

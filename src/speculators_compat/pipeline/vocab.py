@@ -15,7 +15,7 @@ from ..store import atomic_file
 from .config import RunConfig
 from .prepare import load_rows
 from .summary import recorded_step
-from .verifier import check_run
+from .verifier import check_run, turn_end_ids
 
 __all__ = ["run"]
 
@@ -37,7 +37,8 @@ def run(config: RunConfig) -> None:
     size = config.vocab.draft_vocab_size
     with recorded_step(config, "vocab") as report:
         counts = _count(config, rows)
-        d2t, t2d = build_vocab_mappings_from_distribution(counts, size, verifier.vocab_size)
+        ends = turn_end_ids(config, verifier)
+        d2t, t2d = build_vocab_mappings_from_distribution(_with_ends(counts, ends), size, verifier.vocab_size)
         _save_array(config.vocab_dir / "d2t.npy", d2t.numpy())
         _save_array(config.vocab_dir / "t2d.npy", t2d.numpy())
         trainable = sum(counts.values())
@@ -46,9 +47,20 @@ def run(config: RunConfig) -> None:
             draft_vocab_size=size,
             target_vocab_size=verifier.vocab_size,
             distinct_tokens=len(counts),
+            turn_end_tokens=ends,
             trainable_tokens=trainable,
             coverage=covered / trainable,
         )
+
+
+def _with_ends(counts: dict[int, int], ends: list[int]) -> dict[int, int]:
+    """Counts in which the tokens that end a turn come first.
+
+    A draft without them proposes something else at the end of every answer, and rows that were tokenised elsewhere, or
+    cut before their end, may not hold one.
+    """
+    most = max(counts.values(), default=0) + 1
+    return {**counts, **dict.fromkeys(ends, most)}
 
 
 def _count(config: RunConfig, rows: Any) -> dict[int, int]:

@@ -1,0 +1,155 @@
+"""Conversations as people store them, read into one form without losing a turn, a thought or a tool call.
+
+Rows of chat data name their keys in a dozen ways. speculators' own normalisation keeps role and text, skips turns whose
+role it does not know and forgets reasoning and tool calls, so that the verifier would be shown a conversation that
+never took place. What cannot be kept is refused with a reason here; who drops a conversation counts it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["AS_GIVEN", "Turn", "is_arrow_safe", "pack", "read_turns"]
+
+Turn = dict[str, Any]
+
+#: Key under which :func:`pack` keeps a whole turn as JSON.
+AS_GIVEN = "as_given"
+REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
+ROLES = {
+    **dict.fromkeys(("user", "human"), "user"),
+    **dict.fromkeys(("assistant", "gpt", "model"), "assistant"),
+    **dict.fromkeys(("system", "developer"), "system"),
+    **dict.fromkeys(("tool", "function", "observation", "ipython"), "tool"),
+}
+
+
+def read_turns(conversation: Sequence[Any], turn_dropout: bool = False) -> list[Turn]:
+    """Read a conversation into turns that every chat template understands.
+
+    Args:
+        conversation: Turns with ``role``/``content`` or ``from``/``value``; content is text, a list of text parts
+            (OpenAI's form) or absent. An assistant's reasoning stands under ``reasoning_content``, ``reasoning`` or
+            ``thinking``, or in a ``<think>`` block at the start of its content.
+        turn_dropout: Keep only a random number of first turns, through the end of an assistant turn (as speculators
+            does, from the global random generator).
+
+    Returns:
+        One dictionary a turn: ``role`` (``system``, ``user``, ``assistant``, ``tool``), ``content`` (text), and where
+        given ``name``, ``tool_call_id``, ``tool_calls`` (ids filled in), and the reasoning, as ``reasoning_content``
+        and as ``thinking`` since templates ask for one or the other.
+
+    Raises:
+        ValueError: A turn cannot be kept as it is: unknown role, content that is not text, tool calls of another
+            shape, or there are no turns.
+    """
+    if not conversation:
+        raise ValueError("it has no turns")
+    turns = [_turn(given, number) for number, given in enumerate(conversation, 1)]
+    _name_tool_calls(turns)
+    return _first_turns(turns) if turn_dropout else turns
+
+
+def is_arrow_safe(row: Mapping[str, Any]) -> bool:
+    """Whether an Arrow table keeps a row as it is.
+
+    A column has one type there: tool arguments of two shapes are merged into one with nulls, and text beside lists of
+    parts is an error.
+
+    Args:
+        row: A row of a JSON file.
+    """
+    return not row.get("tools") and not any(map(_is_nested, _conversation(row)))
+
+
+def pack(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row for an Arrow table: each turn as JSON under :data:`AS_GIVEN`, ``tools`` as JSON.
+
+    Args:
+        row: A row of a JSON file.
+    """
+    packed = {key: row[key] for key in ("input_ids", "loss_mask") if key in row}
+    packed["conversations"] = [{AS_GIVEN: json.dumps(turn, ensure_ascii=False)} for turn in _conversation(row)]
+    packed["tools"] = json.dumps(row["tools"], ensure_ascii=False) if row.get("tools") else None
+    return packed
+
+
+def _conversation(row: Mapping[str, Any]) -> list[Any]:
+    conversation = row.get("conversations")
+    return conversation if isinstance(conversation, list) else []
+
+
+def _is_nested(turn: Any) -> bool:
+    return not isinstance(turn, dict) or any(isinstance(value, dict | list) for value in turn.values())
+
+
+def _turn(given: Any, number: int) -> Turn:
+    if isinstance(given, dict) and given.get(AS_GIVEN):
+        given = json.loads(given[AS_GIVEN])
+    if not isinstance(given, dict):
+        raise ValueError(f"turn {number} is not a table of keys")
+    # Rows of one Arrow table have the same keys: those that a turn lacks are None.
+    fields = {key: value for key, value in given.items() if value is not None}
+    name = fields.get("role", fields.get("from"))
+    role = ROLES.get(name.lower()) if isinstance(name, str) else None
+    if role is None:
+        raise ValueError(f"turn {number} has the role {name!r}")
+    turn: Turn = {"role": role, "content": _text(fields.get("content", fields.get("value", "")), number)}
+    turn |= {key: str(fields[key]) for key in ("name", "tool_call_id") if fields.get(key)}
+    return turn | _assistant(fields, turn, number) if role == "assistant" else turn
+
+
+def _text(content: Any, number: int) -> str:
+    """Content as text; parts stand one after the other, as Kimi's template has them."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise ValueError(f"turn {number} has content of type {type(content).__name__}")
+    texts = []
+    for part in content:
+        text = part.get("text") if isinstance(part, dict) else part
+        kind = part.get("type", "text") if isinstance(part, dict) else "text"
+        if kind != "text" or not isinstance(text, str):
+            # An image is not in the token ids, and states without it would be of another prompt.
+            raise ValueError(f"turn {number} has a content part of type {kind!r}; only text can be prepared")
+        texts.append(text)
+    return "".join(texts)
+
+
+def _assistant(fields: Mapping[str, Any], turn: Turn, number: int) -> Turn:
+    """Reasoning and tool calls of an assistant turn."""
+    extra: Turn = {}
+    reasoning = next((fields[key] for key in REASONING_KEYS if fields.get(key)), "")
+    if reasoning:
+        extra = dict.fromkeys(("reasoning_content", "thinking"), _text(reasoning, number))
+    calls = fields.get("tool_calls")
+    if isinstance(calls, str) and calls:
+        calls = json.loads(calls)  # a JSONDecodeError is a ValueError
+    if calls:
+        extra["tool_calls"] = [_tool_call(call, number) for call in calls]
+    return extra
+
+
+def _tool_call(call: Any, number: int) -> Turn:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise ValueError(f"turn {number} has a tool call without function.name")
+    arguments = function.get("arguments")
+    kept = {"name": function["name"], "arguments": {} if arguments is None else arguments}
+    return {"type": "function", "id": call.get("id"), "function": kept}
+
+
+def _name_tool_calls(turns: list[Turn]) -> None:
+    """Give calls without an id Kimi's: function and a number that counts through the conversation."""
+    calls = [call for turn in turns for call in turn.get("tool_calls", ())]
+    for index, call in enumerate(calls):
+        call["id"] = call["id"] or f"functions.{call['function']['name']}:{index}"
+
+
+def _first_turns(turns: list[Turn]) -> list[Turn]:
+    wanted = random.randint(1, len(turns))  # noqa: S311 (not for secrets)
+    ends = (end for end in range(wanted, len(turns) + 1) if turns[end - 1]["role"] == "assistant")
+    return turns[: next(ends, len(turns))]
