@@ -77,7 +77,7 @@ CASES = {
             (SYSTEM + USER + "one<|im_end|>" + ASSISTANT, 0),
             ("<think>a thought</think>two<|im_end|>", 1),
             (USER + "three<|im_end|>" + ASSISTANT, 0),
-            ("<think></think><think></think>four<|im_end|>", 1),
+            ("<think></think>four<|im_end|>", 1),
         ],
     ),
     "a tool call with its result": (
@@ -90,8 +90,10 @@ CASES = {
         [
             (SYSTEM + USER + "weather?<|im_end|>" + ASSISTANT, 0),
             (
-                f'<think></think>{CALLS}{CALL}functions.get:0{ARGUMENT}{{"city": "Köln"}}{END_CALL}{END_CALLS}'
-                "<|im_end|>",
+                (
+                    f'<think></think>{CALLS}{CALL}functions.get:0{ARGUMENT}{{"city": "Köln"}}{END_CALL}{END_CALLS}'
+                    "<|im_end|>"
+                ),
                 1,
             ),
             ("<|im_system|>tool<|im_middle|>## Return of functions.get:0\nrain<|im_end|>" + ASSISTANT, 0),
