@@ -26,6 +26,7 @@ ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # binding fails with more ranks than NUMA nodes
     "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_SLEEP_WHEN_IDLE": "1",  # waiting workers spin otherwise
 }
 
 
