@@ -104,6 +104,26 @@ def train(config: ConfigPath) -> None:
     _step("train", config)
 
 
+@app.command()
+def plan(
+    config: ConfigPath,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, sizes in bytes.")] = False,
+) -> None:
+    """Show what a run needs before it starts; exit 2 if its disk cannot hold it."""
+    with _exit_codes():
+        from rich.console import Console
+
+        from .pipeline.config import load_config
+        from .pipeline.plan import as_renderable, check, make_plan
+
+        found = make_plan(load_config(config))
+        if as_json:
+            typer.echo(json.dumps(found.as_dict(), indent=2))
+        else:
+            Console().print(as_renderable(found))
+        check(found)
+
+
 @app.command(
     "exec",
     context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True},
