@@ -124,6 +124,16 @@ def plan(
         check(found)
 
 
+@app.command("report")
+def report_(config: ConfigPath) -> None:
+    """Write report.html and the pictures of a run, as the pipeline does at its end."""
+    with _exit_codes():
+        from .pipeline.config import load_config
+        from .pipeline.page import write_report
+
+        typer.echo(write_report(load_config(config)))
+
+
 @app.command(
     "exec",
     context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True},

