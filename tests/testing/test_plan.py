@@ -10,6 +10,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 from datasets import Dataset
+from tests.drafts import draft_model
+from tests.support import shim
 
 from speculators_compat.drift import UsageError
 from speculators_compat.pipeline import extract, prepare
@@ -22,8 +24,6 @@ from speculators_compat.pipeline.workload import row_lengths
 from speculators_compat.store import SampleStore, write_json
 from speculators_compat.testing import make_model
 from speculators_compat.verifier import text_config
-from tests.drafts import draft_model
-from tests.support import shim
 
 LENGTHS = [100, 3, 64, 17]
 
@@ -111,11 +111,8 @@ def test_extraction_refuses_a_small_disk_before_an_engine_starts(config, monkeyp
     plan = planning.make_plan(config)
     needed = sum(item.bytes for item in plan.sections[planning.DISK])
 
-    class Started(Exception):
-        pass
-
     def start(config, verifier):
-        raise Started
+        raise RuntimeError("the engine starts")
 
     monkeypatch.setattr(extract, "_generator", start)
     usage(monkeypatch, needed - 1)
@@ -126,7 +123,7 @@ def test_extraction_refuses_a_small_disk_before_an_engine_starts(config, monkeyp
     assert str(error.value) == str(planned.value)
     assert "84 tokens x" in error.value.required
     usage(monkeypatch, needed)
-    with pytest.raises(Started):
+    with pytest.raises(RuntimeError, match="the engine starts"):
         extract.run(config)
 
 
