@@ -23,8 +23,8 @@ __all__ = ["PAGE", "PICTURES", "render", "try_report", "write_report"]
 PAGE = "report.html"
 PICTURES = "pictures"
 WITHOUT = (
-    "no pictures: matplotlib is not installed (the extra 'report' of this package). Get it with: pip install matplotlib, "
-    "then: speculators-compat report CONFIG.yaml"
+    "no pictures: matplotlib is not installed (the extra 'report' of this package). "
+    "Get it with: pip install matplotlib, then: speculators-compat report CONFIG.yaml"
 )
 PACKAGES = ("vllm", "speculators", "torch", "transformers")
 STYLE = """
