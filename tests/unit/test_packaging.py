@@ -120,9 +120,9 @@ def test_requirements_accept_what_the_oldest_vllm_came_with(metadata: email.mess
     assert refused == {}
 
 
-def _resolve(requirements: list[str], python: str, overrides: Path | None) -> dict[str, str]:
+def _resolve(requirements: list[str], python: str, overrides: Path | None, *options: str) -> dict[str, str]:
     """Every version that the resolver picks, by name; nothing is installed."""
-    arguments = ["pip", "compile", "-", "--no-header", "--no-annotate", "--python-version", python]
+    arguments = ["pip", "compile", "-", "--no-header", "--no-annotate", "--python-version", python, *options]
     arguments += ["--python", sys.executable]  # else uv looks for that version, and downloads it
     if overrides:
         arguments += ["--override", str(overrides)]
@@ -157,9 +157,22 @@ def test_resolving_beside_a_pair_only_adds(wheel, tmp_path, pair, overridden, py
         overrides = tmp_path / "overrides.txt"
         overrides.write_text("\n".join(overridden))
     without = _resolve(pair, python, overrides)
-    beside = _resolve([*pair, f"{OWN}[report] @ {wheel.as_uri()}"], python, overrides)
-    assert {OWN, "matplotlib"} <= beside.keys()
+    beside = _resolve([*pair, f"{OWN} @ {wheel.as_uri()}"], python, overrides)
+    assert OWN in beside
     assert {name: beside.get(name) for name in without} == without
+
+
+@pytest.mark.resolver
+@pytest.mark.parametrize("row", matrix.rows(), ids=lambda row: f"{row['vllm']}-{row['speculators']}")
+def test_pictures_move_no_pin(wheel, tmp_path, row):
+    """The extra fits beside every version that a pair was tested with; the resolver fails if it does not."""
+    pins = ROOT / "constraints" / f"vllm-{row['vllm']}-speculators-{row['speculators']}.txt"
+    overrides = tmp_path / "overrides.txt"
+    overrides.write_text("".join(f"{name}=={row[name]}\n" for name in TORCH))
+    pair = [f"{row['distribution']}=={row['vllm']}", f"speculators=={row['speculators']}"]
+    wanted = [*pair, f"{OWN}[report] @ {wheel.as_uri()}"]
+    beside = _resolve(wanted, row["python"], overrides, "--constraint", str(pins))
+    assert {OWN, "matplotlib", "numpy", "pillow"} <= beside.keys()
 
 
 def test_installing_here_would_move_nothing(wheel: Path):

@@ -419,6 +419,15 @@ def test_a_config_with_a_wrong_size_is_refused(value):
         shape_of({**LLAMA, "hidden_size": value}, [2, 4, 5, 7])
 
 
+def test_a_size_for_each_layer_is_no_size_of_the_draft(tmp_path):
+    text = {**LLAMA, "intermediate_size": [256] * 8}
+    config = small(tmp_path, model=str(checkpoint(tmp_path / "lists", text)))
+    with pytest.raises(UsageError, match=r"Set train\.draft\.intermediate_size"):
+        planning.make_plan(config)
+    sized = small(tmp_path, model=config.model, train={"draft": {"intermediate_size": 128}})
+    assert items(planning.make_plan(sized), planning.DISK)["checkpoints"]
+
+
 def test_layers_and_vocabulary_that_do_not_fit_are_refused(tmp_path):
     with pytest.raises(UsageError, match="last layer, 7"):
         planning.make_plan(small(tmp_path, layer_ids=[1, 2, 3, 4]))

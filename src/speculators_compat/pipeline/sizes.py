@@ -229,7 +229,17 @@ def draft_size(fields: Mapping[str, Any], draft_vocab: int) -> DraftSize:
     Args:
         fields: Arguments of the decoder layer's ``LlamaConfig`` (``layer_fields``).
         draft_vocab: Size of the draft's vocabulary.
+
+    Raises:
+        UsageError: A size is no number (some verifiers give one for each layer).
     """
+    for name in ("intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim"):
+        if not isinstance(fields[name], int):
+            raise UsageError(
+                f"The draft's {name} must be one number.",
+                f"{fields[name]!r} in the verifier's config",
+                f"Set train.draft.{name}.",
+            )
     hidden, target = fields["hidden_size"], fields["vocab_size"]
     queries = fields["num_attention_heads"] * fields["head_dim"]
     keys = fields["num_key_value_heads"] * fields["head_dim"]
