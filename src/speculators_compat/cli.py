@@ -104,6 +104,36 @@ def train(config: ConfigPath) -> None:
     _step("train", config)
 
 
+@app.command()
+def plan(
+    config: ConfigPath,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, sizes in bytes.")] = False,
+) -> None:
+    """Show what a run needs before it starts; exit 2 if its disk cannot hold it."""
+    with _exit_codes():
+        from rich.console import Console
+
+        from .pipeline.config import load_config
+        from .pipeline.plan import as_renderable, check, make_plan
+
+        found = make_plan(load_config(config))
+        if as_json:
+            typer.echo(json.dumps(found.as_dict(), indent=2))
+        else:
+            Console().print(as_renderable(found))
+        check(found)
+
+
+@app.command("report")
+def report_(config: ConfigPath) -> None:
+    """Write report.html and the pictures of a run, as the pipeline does at its end."""
+    with _exit_codes():
+        from .pipeline.config import load_config
+        from .pipeline.page import write_report
+
+        typer.echo(write_report(load_config(config)))
+
+
 @app.command(
     "exec",
     context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True},

@@ -22,6 +22,7 @@ __all__ = [
     "norm_offset",
     "resolve_names",
     "text_config",
+    "text_fields",
 ]
 
 NORM = "model.norm.weight"
@@ -70,6 +71,16 @@ def text_config(name_or_path: str, load: Callable[..., Any] | None = None, **kwa
         # A known wrapper fills in the defaults that its text_config leaves out.
         return config.get_text_config(decoder=True) if nested is not None else config
     return _plain_config(name_or_path, raw if nested is None else _flatten(raw, nested))
+
+
+def text_fields(raw: dict[str, Any]) -> dict[str, Any]:
+    """The language model's fields of a ``config.json``, as they stand: defaults of its class are not filled in.
+
+    Args:
+        raw: The whole file's content.
+    """
+    nested = next((raw[key] for key in _WRAPPED if isinstance(raw.get(key), dict)), None)
+    return raw if nested is None else _flatten(raw, nested)
 
 
 def _flatten(raw: dict[str, Any], nested: dict[str, Any]) -> dict[str, Any]:

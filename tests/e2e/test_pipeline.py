@@ -166,6 +166,19 @@ def test_trained_config_says_what_vllm_must_serve(summary):
     assert (layer["num_attention_heads"], layer["head_dim"]) == (4, 32)
 
 
+def test_run_leaves_the_planned_files_and_its_report(config_path, summary):
+    config = load_config(config_path)
+    plan = json.loads(cli("plan", config_path, "--json").stdout)
+    assert plan["data"]["exact"] is True
+    assert plan["data"]["samples"] == plan["data"]["extracted_samples"] == summary["extract"]["samples"]
+    assert plan["data"]["tokens"] == summary["extract"]["tokens"]
+    assert plan["disk"]["bytes"] == 0  # nothing is missing
+    found = {entry["name"]: len(list(config.output.glob(entry["name"]))) for entry in plan["files"]}
+    assert found == {entry["name"]: entry["count"] for entry in plan["files"]}
+    names = sorted(path.name for path in (config.output / "pictures").iterdir())
+    assert names == ["accuracy.png", "lengths.png", "loss.png"]
+
+
 @pytest.mark.slow
 def test_finished_run_is_recognised(config_path, summary):
     config = load_config(config_path)

@@ -58,11 +58,11 @@ def test_no_heavy_import(tmp_path, arguments):
 
 def test_every_command_is_listed(tmp_path):
     shown = run("--help", cwd=tmp_path).stdout
-    for name in ("pipeline", "prepare", "extract", "vocab", "train", "exec", "demo", "doctor"):
+    for name in ("pipeline", "prepare", "extract", "vocab", "train", "plan", "report", "exec", "demo", "doctor"):
         assert f"\n  {name} " in shown
 
 
-@pytest.mark.parametrize("step", ["pipeline", "prepare", "extract", "vocab", "train"])
+@pytest.mark.parametrize("step", ["pipeline", "prepare", "extract", "vocab", "train", "plan", "report"])
 def test_missing_configuration(tmp_path, step):
     assert "nothing.yaml" in refused(run(step, "nothing.yaml", cwd=tmp_path))
 

@@ -57,9 +57,12 @@ def metadata(wheel: Path) -> email.message.Message:
         return email.parser.Parser().parsestr(archive.read(name).decode())
 
 
-def _requirements(metadata: email.message.Message) -> dict[str, Requirement]:
-    found = map(Requirement, metadata.get_all("Requires-Dist") or [])
-    return {canonicalize_name(requirement.name): requirement for requirement in found}
+def _requirements(metadata: email.message.Message, extra: str = "") -> dict[str, Requirement]:
+    """What everybody gets, or what an extra adds to it."""
+    found = [Requirement(line) for line in metadata.get_all("Requires-Dist") or []]
+    of_extra = {id(r): bool(r.marker and "extra" in str(r.marker)) for r in found}
+    wanted = [r for r in found if of_extra[id(r)] == bool(extra)]
+    return {canonicalize_name(r.name): r for r in wanted if not extra or r.marker.evaluate({"extra": extra})}
 
 
 def test_wheel_holds_the_package_and_nothing_else(wheel: Path):
@@ -101,6 +104,11 @@ def test_requirements_are_light_and_have_no_upper_bound(metadata: email.message.
         assert [specifier.operator for specifier in requirement.specifier] == [">="]
 
 
+def test_pictures_are_an_extra(metadata: email.message.Message):
+    assert metadata.get_all("Provides-Extra") == ["report"]
+    assert {name: str(r.specifier) for name, r in _requirements(metadata, "report").items()} == {"matplotlib": ">=3.8"}
+
+
 def test_requirements_accept_what_the_oldest_vllm_came_with(metadata: email.message.Message):
     requirements = _requirements(metadata)
     assert set(requirements) == set(PINS_OF_VLLM_0_11), "a requirement was added: add its pin here"
@@ -112,9 +120,9 @@ def test_requirements_accept_what_the_oldest_vllm_came_with(metadata: email.mess
     assert refused == {}
 
 
-def _resolve(requirements: list[str], python: str, overrides: Path | None) -> dict[str, str]:
+def _resolve(requirements: list[str], python: str, overrides: Path | None, *options: str) -> dict[str, str]:
     """Every version that the resolver picks, by name; nothing is installed."""
-    arguments = ["pip", "compile", "-", "--no-header", "--no-annotate", "--python-version", python]
+    arguments = ["pip", "compile", "-", "--no-header", "--no-annotate", "--python-version", python, *options]
     arguments += ["--python", sys.executable]  # else uv looks for that version, and downloads it
     if overrides:
         arguments += ["--override", str(overrides)]
@@ -152,6 +160,19 @@ def test_resolving_beside_a_pair_only_adds(wheel, tmp_path, pair, overridden, py
     beside = _resolve([*pair, f"{OWN} @ {wheel.as_uri()}"], python, overrides)
     assert OWN in beside
     assert {name: beside.get(name) for name in without} == without
+
+
+@pytest.mark.resolver
+@pytest.mark.parametrize("row", matrix.rows(), ids=lambda row: f"{row['vllm']}-{row['speculators']}")
+def test_pictures_move_no_pin(wheel, tmp_path, row):
+    """The extra fits beside every version that a pair was tested with; the resolver fails if it does not."""
+    pins = ROOT / "constraints" / f"vllm-{row['vllm']}-speculators-{row['speculators']}.txt"
+    overrides = tmp_path / "overrides.txt"
+    overrides.write_text("".join(f"{name}=={row[name]}\n" for name in TORCH))
+    pair = [f"{row['distribution']}=={row['vllm']}", f"speculators=={row['speculators']}"]
+    wanted = [*pair, f"{OWN}[report] @ {wheel.as_uri()}"]
+    beside = _resolve(wanted, row["python"], overrides, "--constraint", str(pins))
+    assert {OWN, "matplotlib", "numpy", "pillow"} <= beside.keys()
 
 
 def test_installing_here_would_move_nothing(wheel: Path):

@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from .. import versions
 from ..layers import to_vllm_layer_ids
-from ..store import DATA_CONFIG, Manifest, SampleStore, write_json
+from ..store import DATA_CONFIG, SampleStore, write_json
 from .config import RunConfig
+from .manifest import manifest_of
 from .prepare import load_rows
+from .space import check_rows
 from .summary import read_step, recorded_step
 from .verifier import Verifier, check_run
 
@@ -31,16 +32,19 @@ def run(config: RunConfig) -> None:
         config: The run.
 
     Raises:
-        UsageError: The folder holds samples of something else, or there are no prepared rows.
+        UsageError: The folder holds samples of something else, there are no prepared rows, or the disk cannot hold
+            what is missing.
         OSError: A sample could not be written.
     """
     verifier = check_run(config)
     rows, fingerprint = load_rows(config)
-    store = SampleStore(config.data_dir, _manifest(config, verifier, fingerprint, len(rows)))
+    store = SampleStore(config.data_dir, manifest_of(config, verifier, fingerprint, len(rows)))
     with store.writing():
         lengths = store.lengths(lambda index: rows[index]["input_ids"])
         missing = [index for index in range(len(rows)) if index not in lengths]
         log.info("%d of %d samples are there, %d to extract", len(lengths), len(rows), len(missing))
+        if missing:
+            check_rows(config, verifier, rows, lengths)
         if missing or not read_step(config, "extract"):
             _fill(config, verifier, rows, missing, store, lengths)
 
@@ -84,23 +88,6 @@ class _Tally:
         self.new_tokens += tokens
         self.bytes += size
         self.truncated += tokens < wanted
-
-
-def _manifest(config: RunConfig, verifier: Verifier, fingerprint: str, num_samples: int) -> Manifest:
-    from .. import __version__
-
-    installed = {name: versions.installed(name) for name in ("vllm", "speculators", "torch", "transformers")}
-    found = {name: item.version for name, item in installed.items() if item}
-    return Manifest(
-        model=config.verifier,
-        layer_ids=verifier.layer_ids,
-        dtype=config.extract.dtype,
-        dataset_fingerprint=fingerprint,
-        num_samples=num_samples,
-        seed=config.seed,
-        seq_length=config.seq_length,
-        versions={**found, "speculators_compat": __version__},
-    )
 
 
 def _max_model_len(config: RunConfig, verifier: Verifier) -> int:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .config import RunConfig, load_config
+from .page import try_report
 from .summary import STEPS, gather
 from .verifier import check_inputs
 
@@ -96,7 +97,9 @@ def run_pipeline(config_path: Path, env: dict[str, str] | None = None) -> dict[s
         code = _run_process(step_command(step, config_path, config), env)
         if code:
             raise StepError(step, code)
-    return gather(config)
+    summary = gather(config)
+    try_report(config)
+    return summary
 
 
 def _run_process(command: list[str], env: dict[str, str] | None) -> int:

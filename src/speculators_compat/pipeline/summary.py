@@ -14,7 +14,7 @@ from .config import RunConfig
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["STEPS", "as_table", "gather", "read_step", "recorded_step"]
+__all__ = ["STEPS", "as_table", "collect", "gather", "lines", "read_step", "recorded_step"]
 
 STEPS = ("prepare", "extract", "vocab", "train")
 
@@ -46,10 +46,15 @@ def read_step(config: RunConfig, step: str) -> dict[str, Any]:
     return report if isinstance(report, dict) else {}
 
 
+def collect(config: RunConfig) -> dict[str, Any]:
+    """Every step's report and the run's name, as far as the run has come."""
+    summary = {"model": config.model, "output": str(config.output)}
+    return {**summary, **{step: read_step(config, step) for step in STEPS}}
+
+
 def gather(config: RunConfig) -> dict[str, Any]:
     """Every step's report and the run's name; also written to ``summary.json``."""
-    summary = {"model": config.model, "output": str(config.output)}
-    content: dict[str, Any] = {**summary, **{step: read_step(config, step) for step in STEPS}}
+    content = collect(config)
     write_json(config.output / "summary.json", content)
     return content
 
@@ -61,12 +66,13 @@ def as_table(summary: dict[str, Any]) -> Table:
     table = Table(title=f"{summary['output']}: {summary['model']}", show_header=False, title_justify="left")
     table.add_column(style="bold")
     table.add_column(overflow="fold")
-    for name, value in _lines(summary):
+    for name, value in lines(summary):
         table.add_row(name, value)
     return table
 
 
-def _lines(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def lines(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Name and value of each line of the summary, for people."""
     prepare, extract, vocab, train = (summary[step] for step in STEPS)
     if prepare:
         yield (

@@ -19,7 +19,7 @@ from .draft import draft_config
 from .summary import read_step, recorded_step
 from .verifier import check_run
 
-__all__ = ["run", "split"]
+__all__ = ["METRICS", "complete_epochs", "run", "split"]
 
 METRICS = "train_metrics.jsonl"
 INPUTS = "training.json"
@@ -169,6 +169,15 @@ def _check_checkpoints(config: RunConfig) -> None:
     # Only after every check: what is refused changes nothing.
     for epoch in folders.keys() - set(complete):
         _set_aside(folders[epoch])
+
+
+def complete_epochs(config: RunConfig) -> list[int]:
+    """Epochs whose checkpoint has all its files.
+
+    Args:
+        config: The run.
+    """
+    return [epoch for epoch in _epochs(config) if _is_complete(config, config.checkpoint_dir / str(epoch))]
 
 
 def _is_complete(config: RunConfig, folder: Path) -> bool:

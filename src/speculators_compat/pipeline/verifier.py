@@ -11,7 +11,15 @@ from ..drift import UsageError
 from ..layers import check_layer_ids, default_layer_ids
 from .config import RunConfig
 
-__all__ = ["Verifier", "check_inputs", "check_remote_code", "check_run", "turn_end_ids"]
+__all__ = [
+    "Verifier",
+    "check_fit",
+    "check_inputs",
+    "check_remote_code",
+    "check_run",
+    "read_config",
+    "turn_end_ids",
+]
 
 # speculators loads the tokenizer and the config with trust_remote_code=True hard-wired
 # (data_generation/ preprocessing.py, config_generator.py), so code that either file names would run
@@ -86,6 +94,20 @@ def check_run(config: RunConfig) -> Verifier:
     """
     check_inputs(config)
     verifier = _load(config)
+    check_fit(config, verifier)
+    return verifier
+
+
+def check_fit(config: RunConfig, verifier: Verifier) -> None:
+    """Refuse layers or a draft vocabulary that the verifier does not have.
+
+    Args:
+        config: The run.
+        verifier: Its verifier.
+
+    Raises:
+        UsageError: One of them does not fit.
+    """
     check_layer_ids(verifier.layer_ids, int(verifier.text.num_hidden_layers))
     if config.vocab.draft_vocab_size > verifier.vocab_size:
         raise UsageError(
@@ -93,7 +115,6 @@ def check_run(config: RunConfig) -> Verifier:
             f"draft_vocab_size {config.vocab.draft_vocab_size} of {verifier.vocab_size} tokens",
             "Lower vocab.draft_vocab_size.",
         )
-    return verifier
 
 
 def check_remote_code(model: str, trusted: bool) -> None:
@@ -140,6 +161,25 @@ def turn_end_ids(config: RunConfig, verifier: Verifier) -> list[int]:
     for ids in (stops, getattr(verifier.text, "eos_token_id", None), tokenizer.eos_token_id):
         found += ids if isinstance(ids, list) else [ids]
     return sorted({token for token in found if isinstance(token, int) and 0 <= token < verifier.vocab_size})
+
+
+def read_config(model: str) -> dict[str, Any]:
+    """``config.json`` of a checkpoint, as data.
+
+    Args:
+        model: Folder or Hugging Face id.
+
+    Raises:
+        UsageError: There is none, or it cannot be read.
+    """
+    raw = _read(model, "config.json")
+    if not raw:
+        raise UsageError(
+            "model must be a checkpoint folder or a Hugging Face id whose config can be read.",
+            f"no config.json in {model}",
+            "Correct the name, or download the checkpoint first.",
+        )
+    return raw
 
 
 def _read(model: str, name: str) -> dict[str, Any]:
