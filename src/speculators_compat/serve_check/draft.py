@@ -13,6 +13,7 @@ from typing import Any
 
 from ..drift import UsageError
 from ..store import write_json
+from .tensors import Tensor, read_header, read_integers
 from .verifier import VerifierFacts, read_json
 
 __all__ = ["Draft", "check_draft", "read_draft", "shifted_ids", "write_shifted", "write_untrained"]
@@ -31,12 +32,12 @@ class Draft:
     Attributes:
         folder: Where it is.
         config: Its ``config.json``.
-        shapes: Tensor name to shape.
+        tensors: Tensor name to its place in the files.
     """
 
     folder: Path
     config: dict[str, Any]
-    shapes: dict[str, tuple[int, ...]]
+    tensors: dict[str, Tensor]
 
     @property
     def layer(self) -> dict[str, Any]:
@@ -83,7 +84,7 @@ def read_draft(folder: Path) -> Draft:
             f"{folder}: {'no such folder' if not folder.is_dir() else _described(config)}",
             "Name one epoch's folder, such as RUN/checkpoints/9.",
         )
-    return Draft(folder, config, dict(_shapes(folder)))
+    return Draft(folder, config, _tensors(folder))
 
 
 def _described(config: dict[str, Any]) -> str:
@@ -96,29 +97,17 @@ def _weight_files(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.safetensors"))
 
 
-def _shapes(folder: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
-    from safetensors import SafetensorError, safe_open
-
+def _tensors(folder: Path) -> dict[str, Tensor]:
+    tensors: dict[str, Tensor] = {}
     path = folder
     try:
         for path in _weight_files(folder):
-            with safe_open(path, framework="numpy") as file:
-                yield from ((name, tuple(file.get_slice(name).get_shape())) for name in file.keys())  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
+            tensors.update(read_header(path))
+    except (OSError, ValueError) as error:
         raise UsageError(
-            "The draft's weights must be readable.", f"{path}: {error}", "Use a complete checkpoint."
+            "The draft's weights must be readable safetensors.", f"{path}: {error}", "Use a complete checkpoint."
         ) from error
-
-
-def _vocabulary(draft: Draft, name: str) -> list[int]:
-    """A vocabulary map (``d2t`` or ``t2d``) as plain integers."""
-    from safetensors import safe_open
-
-    for path in _weight_files(draft.folder):
-        with safe_open(path, framework="numpy") as file:
-            if name in file.keys():  # noqa: SIM118 (safe_open is no mapping)
-                return [int(value) for value in file.get_tensor(name).tolist()]
-    return []
+    return tensors
 
 
 def check_draft(draft: Draft, verifier: VerifierFacts) -> None:
@@ -172,17 +161,17 @@ def _check_vocabulary(draft: Draft, verifier: VerifierFacts) -> None:
             "Use a complete checkpoint, and the verifier that it was trained for.",
         )
     _check_shape(draft, "lm_head.weight", (size, verifier.hidden_size), "draft_vocab_size and hidden_size")
-    if "embed_tokens.weight" in draft.shapes:
+    if "embed_tokens.weight" in draft.tensors:
         _check_shape(draft, "embed_tokens.weight", (target, verifier.hidden_size), "the verifier's vocabulary")
-    mapped = [name for name in ("d2t", "t2d") if name in draft.shapes]
+    mapped = [name for name in ("d2t", "t2d") if name in draft.tensors]
     if size == target and not mapped:
         return
     _check_shape(draft, "d2t", (size,), "draft_vocab_size")
-    chosen = [index + offset for index, offset in enumerate(_vocabulary(draft, "d2t"))]
+    chosen = [index + offset for index, offset in enumerate(read_integers(draft.tensors["d2t"]))]
     valid = len(set(chosen)) == size and min(chosen) >= 0 and max(chosen) < target
-    if valid and "t2d" in draft.shapes:
+    if valid and "t2d" in draft.tensors:
         _check_shape(draft, "t2d", (target,), "the verifier's vocabulary")
-        valid = chosen == [index for index, used in enumerate(_vocabulary(draft, "t2d")) if used]
+        valid = chosen == [index for index, used in enumerate(read_integers(draft.tensors["t2d"])) if used]
     if not valid:
         raise UsageError(
             f"d2t must map the {size} draft tokens to {size} of the verifier's {target}, the ones that t2d marks.",
@@ -192,11 +181,11 @@ def _check_vocabulary(draft: Draft, verifier: VerifierFacts) -> None:
 
 
 def _check_shape(draft: Draft, name: str, expected: tuple[int, ...], source: str) -> None:
-    found = draft.shapes.get(name)
-    if found != expected:
+    tensor = draft.tensors.get(name)
+    if tensor is None or tensor.shape != expected:
         raise UsageError(
             f"{name} of the draft must have the shape {list(expected)} that {source} ask for.",
-            "no such tensor" if found is None else f"shape {list(found)}",
+            "no such tensor" if tensor is None else f"shape {list(tensor.shape)}",
             "Use a complete checkpoint, and the verifier that it was trained for.",
         )
 
