@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from speculators_compat.testing.checkpoint import require
+from speculators_compat.testing.int4 import make_int4
 from speculators_compat.testing.kimi_k25 import make_kimi_k25
 from speculators_compat.testing.language import conversation_rows, make_language
 from speculators_compat.testing.prompts import make_conversations, random_prompts
@@ -29,6 +30,7 @@ __all__ = [
     "conversation_rows",
     "make_conversations",
     "make_gemma3",
+    "make_int4",
     "make_kimi_k25",
     "make_language",
     "make_llama",
