@@ -74,7 +74,7 @@ def test_the_checkpoint_keeps_its_names_shapes_and_dtypes(taught):
         name: (value.shape, value.dtype) for name, value in before.items()
     }
     changed = {name for name in before if not torch.equal(before[name], after[name])}
-    assert any(name.endswith("q_proj.weight") or name.endswith("q_b_proj.weight") for name in changed)
+    assert any(name.endswith(("q_proj.weight", "q_b_proj.weight")) for name in changed)
     assert any(name.endswith("lm_head.weight") for name in changed)
     assert not any(name.startswith(("vision_tower.", "mm_projector.")) for name in changed)
 
