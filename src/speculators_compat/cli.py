@@ -167,6 +167,53 @@ def demo(
         _show(run_demo(out, tensor_parallel, layers))
 
 
+@app.command("serve-check")
+def serve_check(
+    checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="One epoch's folder of a trained draft.")],
+    verifier: Annotated[str | None, typer.Option(help="Verifier; default: the one that the draft names.")] = None,
+    prompts: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.jsonl", help="Conversations or prompt_token_ids; default: the run's held-out rows."),
+    ] = None,
+    num_prompts: Annotated[int, typer.Option(min=1, help="At most this many prompts.")] = 32,
+    num_speculative_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Draft tokens a step; default: what the draft proposes.")
+    ] = None,
+    max_tokens: Annotated[int, typer.Option(min=2, help="Longest answer in tokens.")] = 128,
+    control: Annotated[
+        list[str] | None, typer.Option(help="A further head to compare with: shifted (layer ids one off).")
+    ] = None,
+    plain: Annotated[bool, typer.Option(help="Also serve the verifier alone and compare the answers.")] = True,
+    out: Annotated[Path | None, typer.Option(help="Result; default: serve_check.json in the run folder.")] = None,
+    dtype: Annotated[str, typer.Option(help="Activation dtype.")] = "auto",
+    tensor_parallel: Annotated[int, typer.Option(min=1, help="GPUs that share the verifier.")] = 1,
+    gpu_memory_utilization: Annotated[float | None, typer.Option(help="Share of each GPU's memory.")] = None,
+    max_model_len: Annotated[int | None, typer.Option(min=1, help="Longest prompt and answer together.")] = None,
+    trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Run the verifier's code.")] = False,
+    enforce_eager: Annotated[bool, typer.Option("--enforce-eager", help="No CUDA graphs, no compilation.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Serve the draft in vLLM beside an untrained one; exit 1 if its tokens are not clearly accepted more often."""
+    with _exit_codes():
+        from .serve_check.check import EngineError, Settings, as_text, run_check
+
+        settings = Settings(
+            checkpoint=checkpoint, verifier=verifier, prompts=prompts, num_prompts=num_prompts,
+            speculative_tokens=num_speculative_tokens, max_tokens=max_tokens, controls=tuple(control or ()),
+            compare_plain=plain, out=out, dtype=dtype, tensor_parallel_size=tensor_parallel,
+            gpu_memory_utilization=gpu_memory_utilization, max_model_len=max_model_len,
+            trust_remote_code=trust_remote_code, enforce_eager=enforce_eager,
+        )  # fmt: skip
+        try:
+            content = run_check(settings)
+        except EngineError as error:
+            typer.echo(f"Error: {error}", err=True)
+            raise typer.Exit(1) from None
+        typer.echo(json.dumps(content, indent=2) if as_json else as_text(content))
+        if not content["verdict"]["trained_above_untrained"]:
+            raise typer.Exit(1)
+
+
 @app.command()
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from speculators_compat.testing.checkpoint import require
+from speculators_compat.testing.int4 import make_int4
 from speculators_compat.testing.kimi_k25 import make_kimi_k25
+from speculators_compat.testing.language import conversation_rows, make_language
 from speculators_compat.testing.prompts import make_conversations, random_prompts
 from speculators_compat.testing.reference import reference_hidden_states, relative_error
 from speculators_compat.testing.text_models import (
@@ -20,12 +22,17 @@ from speculators_compat.testing.text_models import (
     make_qwen3,
     make_qwen3_moe,
 )
+from speculators_compat.testing.training import TrainingResult, train_verifier
 
 __all__ = [
     "TINY_MODELS",
+    "TrainingResult",
+    "conversation_rows",
     "make_conversations",
     "make_gemma3",
+    "make_int4",
     "make_kimi_k25",
+    "make_language",
     "make_llama",
     "make_model",
     "make_qwen3",
@@ -33,6 +40,7 @@ __all__ = [
     "random_prompts",
     "reference_hidden_states",
     "relative_error",
+    "train_verifier",
 ]
 
 #: Kind of tiny model to the function that writes it.

@@ -37,6 +37,7 @@ class TextShape:
         hidden_size: Width of the residual stream, a multiple of 64.
         num_attention_heads: Query heads.
         num_key_value_heads: Key and value heads.
+        head_dim: Size of a head; vLLM's GPU kernels want 64 or more.
         intermediate_size: Width of a dense feed-forward block.
         vocab_size: Vocabulary, a multiple of 64, at least 320.
         seed: Seed of the weights.
@@ -48,6 +49,7 @@ class TextShape:
     hidden_size: int = 128
     num_attention_heads: int = 8
     num_key_value_heads: int = 4
+    head_dim: int = HEAD_DIM
     intermediate_size: int = 256
     vocab_size: int = 512
     seed: int = 0
@@ -68,6 +70,8 @@ class TextShape:
         fits = self.vocab_size >= 320 and self.vocab_size % 64 == 0
         require(fits, "vocab_size a multiple of 64, from 320", self.vocab_size, "round it up")
         require(heads % kv_heads == 0, "query heads a multiple of kv heads", (heads, kv_heads), "")
+        fits = self.head_dim > 0 and self.head_dim % 2 == 0
+        require(fits, "an even head_dim", self.head_dim, "rotary embedding turns pairs")
 
 
 @dataclass(frozen=True)
@@ -204,7 +208,7 @@ def make_gemma3(
             "layer_types": [
                 "sliding_attention" if layer % full_attention_every else "full_attention" for layer in layers
             ],
-            "query_pre_attn_scalar": HEAD_DIM,
+            "query_pre_attn_scalar": shape.head_dim,
             "hidden_activation": "gelu_pytorch_tanh",
             "rope_theta": 1_000_000.0,
             "rope_local_base_freq": 10_000.0,
@@ -250,7 +254,7 @@ def _config(shape: TextShape, family: _Family) -> dict[str, Any]:
         "num_hidden_layers": shape.num_hidden_layers,
         "num_attention_heads": shape.num_attention_heads,
         "num_key_value_heads": shape.num_key_value_heads,
-        "head_dim": HEAD_DIM,
+        "head_dim": shape.head_dim,
         "hidden_act": "silu",
         "max_position_embeddings": MAX_POSITIONS,
         "rms_norm_eps": 1e-6,
@@ -293,7 +297,7 @@ def _tensors(shape: TextShape, family: _Family) -> Tensors:
 
 
 def _attention(make: WeightMaker, prefix: str, shape: TextShape, family: _Family) -> Tensors:
-    queries, values = (heads * HEAD_DIM for heads in (shape.num_attention_heads, shape.num_key_value_heads))
+    queries, values = (heads * shape.head_dim for heads in (shape.num_attention_heads, shape.num_key_value_heads))
     for part, rows in (("q_proj", queries), ("k_proj", values), ("v_proj", values)):
         name = f"{prefix}.{part}.weight"
         yield name, make.linear(name, rows, shape.hidden_size)
@@ -302,7 +306,7 @@ def _attention(make: WeightMaker, prefix: str, shape: TextShape, family: _Family
     if family.qk_norm:
         for part in ("q_norm", "k_norm"):
             name = f"{prefix}.{part}.weight"
-            yield name, make.norm(name, HEAD_DIM, family.norm_centre)
+            yield name, make.norm(name, shape.head_dim, family.norm_centre)
 
 
 def _experts(make: WeightMaker, prefix: str, shape: TextShape, family: _Family, norm: torch.Tensor) -> Tensors:

@@ -1,0 +1,94 @@
+"""Makes what benchmarks/gpu_int4_and_serving.py serves: a verifier that has learnt a small language, and its draft.
+
+    python tools/gpu_fixtures.py [--out build/gpu] [--work build/gpu-work]
+
+Runs on a CPU beside vLLM and speculators (the engine settings of tools/engine.env). ``--out`` is what a GPU machine
+needs: ``verifier``, ``draft``, ``prompts.jsonl`` (held-out questions), ``fixtures.json`` (how it was made).
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from speculators_compat.testing import conversation_rows, make_language, make_model, train_verifier
+
+#: Head size 64 and widths that every GPU kernel takes.
+VERIFIER = {
+    "num_hidden_layers": 8,
+    "hidden_size": 256,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "intermediate_size": 512,
+    "vocab_size": 512,
+}
+DRAFT = {"head_dim": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 512}
+
+
+def configuration(arguments: argparse.Namespace, verifier: Path, conversations: Path) -> dict[str, Any]:
+    """The run: like a user's, at a tiny size."""
+    return {
+        "model": str(verifier),
+        "output": str(arguments.work / "run"),
+        "seq_length": 256,
+        "prepare": {"data": str(conversations), "num_proc": 1},
+        "extract": {"prompts_per_call": 64, "dtype": "bfloat16"},
+        "vocab": {"draft_vocab_size": 256},
+        "train": {
+            "epochs": arguments.epochs,
+            "lr": 1e-3,
+            "total_seq_len": 1024,
+            "num_workers": 0,
+            "noise_std": 0.0,
+            "scheduler": "cosine",
+            "draft": DRAFT,
+        },
+    }
+
+
+def main() -> None:
+    """Make everything anew."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("build/gpu"))
+    parser.add_argument("--work", type=Path, default=Path("build/gpu-work"))
+    parser.add_argument("--samples", type=int, default=600)
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--epochs", type=int, default=8)
+    arguments = parser.parse_args()
+    started = time.monotonic()
+    for folder in (arguments.out, arguments.work):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+    verifier = make_model("llama", arguments.out / "verifier", **VERIFIER)
+    language = make_language(arguments.work / "language.jsonl", 4000)
+    taught = train_verifier(verifier, conversation_rows(verifier, language), steps=arguments.steps)
+    print("verifier", taught, f"{time.monotonic() - started:.0f} s", flush=True)
+    conversations = make_language(arguments.work / "conversations.jsonl", arguments.samples, seed=1)
+    config = arguments.work / "run.yaml"
+    config.write_text(yaml.safe_dump(configuration(arguments, verifier, conversations)), encoding="utf-8")
+    subprocess.run([sys.executable, "-m", "speculators_compat", "pipeline", str(config)], check=True)
+    checkpoint = arguments.work / "run" / "checkpoints" / str(arguments.epochs - 1)
+    draft = arguments.out / "draft"
+    draft.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        shutil.copyfile(checkpoint / name, draft / name)
+    # Questions of a seed that neither the verifier nor the draft has seen.
+    make_language(arguments.out / "prompts.jsonl", 64, seed=2)
+    summary = json.loads((arguments.work / "run" / "summary.json").read_text(encoding="utf-8"))
+    facts = {"verifier": dataclasses.asdict(taught), "train": summary["train"], "vocab": summary["vocab"]}
+    (arguments.out / "fixtures.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    print(f"{arguments.out}: {time.monotonic() - started:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
