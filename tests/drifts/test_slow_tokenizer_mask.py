@@ -90,5 +90,5 @@ def test_conversation_that_cannot_be_rendered_is_reported(tmp_path, caplog):
     with shim(), caplog.at_level(logging.WARNING):
         dataset, _ = prepare(verifier, [CONVERSATION, bad], tmp_path)
     assert len(dataset) == 1
-    assert "is dropped: ValueError: it has no turns with a known role" in caplog.text
+    assert "is dropped: ValueError: turn 1 has the role 'nobody'" in caplog.text
     assert "1 of 2 conversations were dropped" in caplog.text

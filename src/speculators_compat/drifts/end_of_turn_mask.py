@@ -42,6 +42,6 @@ DRIFT = Drift(
     until=None,
     upstream="https://github.com/vllm-project/speculators/blob/v0.3.0/src/speculators/data_generation/preprocessing.py#L149",
     tripwire=BUILD_DATASET,
-    # Inside pretokenised_rows and slow_tokenizer_mask, whose masks are right: drifts apply in the order of their ids.
+    # Inside tokenised_rows and slow_tokenizer_mask, whose masks are right: drifts apply in the order of their ids.
     sites=(around_batch("end_of_turn_mask/1", _through_end),),
 )

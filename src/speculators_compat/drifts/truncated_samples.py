@@ -33,6 +33,6 @@ DRIFT = Drift(
     until=None,
     upstream="https://github.com/vllm-project/speculators/blob/v0.4.0/src/speculators/data_generation/preprocessing.py#L278",
     tripwire=BUILD_DATASET,
-    # Around slow_tokenizer_mask and pretokenised_rows, which do not cut: drifts apply in the order of their ids.
+    # Around slow_tokenizer_mask and tokenised_rows, which do not cut: drifts apply in the order of their ids.
     sites=(around_batch("truncated_samples/1", _cut),),
 )

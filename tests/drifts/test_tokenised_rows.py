@@ -3,7 +3,7 @@ import logging
 
 import pytest
 
-from speculators_compat.drifts.pretokenised_rows import DRIFT
+from speculators_compat.drifts.tokenised_rows import DRIFT
 from speculators_compat.testing import make_llama
 from tests.support import shim
 
