@@ -298,3 +298,18 @@ def test_states_do_not_switch_anything_on_after_deactivate(tmp_path):
         assert activation.outcomes() == () and mod.call() == "original"
         """,
     )
+
+
+def test_the_trigger_never_asks_itself(tmp_path):
+    """While an activation is under way (it looks for speculators itself) the trigger is still in the meta path."""
+    check(
+        tmp_path,
+        """
+        import importlib.util
+        from speculators_compat import trigger
+        trigger.disarm()
+        sys.meta_path.insert(0, trigger._trigger)
+        activation.activate = lambda: ()
+        importlib.util.find_spec("speculators")    # RecursionError, had the trigger asked itself
+        """,
+    )

@@ -58,7 +58,19 @@ def test_no_heavy_import(tmp_path, arguments):
 
 def test_every_command_is_listed(tmp_path):
     shown = run("--help", cwd=tmp_path).stdout
-    for name in ("pipeline", "prepare", "extract", "vocab", "train", "plan", "report", "exec", "demo", "doctor"):
+    for name in (
+        "pipeline",
+        "prepare",
+        "extract",
+        "vocab",
+        "train",
+        "plan",
+        "report",
+        "exec",
+        "demo",
+        "doctor",
+        "serve-check",
+    ):
         assert f"\n  {name} " in shown
 
 

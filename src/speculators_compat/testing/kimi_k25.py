@@ -172,6 +172,19 @@ def _preprocessor_config() -> dict[str, Any]:
         "patch_size": VISION["patch_size"],
         "merge_kernel_size": 2,
         "num_frames_per_chunk": VISION["init_pos_emb_time"],
+        # vLLM's own image processor reads this table and no remote code (kimi_k25_vision_fused.py, seen in 0.26).
+        "media_proc_cfg": {
+            "patch_size": VISION["patch_size"],
+            "merge_kernel_size": 2,
+            "temporal_merge_kernel_size": VISION["init_pos_emb_time"],
+            "image_mean": [0.5, 0.5, 0.5],
+            "image_std": [0.5, 0.5, 0.5],
+            "in_patch_limit": 256,
+            "in_patch_limit_each_frame": None,
+            "in_patch_limit_video": None,
+            "patch_limit_on_one_side": 16,
+            "fixed_output_tokens": None,
+        },
     }
 
 
