@@ -40,14 +40,14 @@ def configuration(arguments: argparse.Namespace, verifier: Path, conversations: 
     return {
         "model": str(verifier),
         "output": str(arguments.work / "run"),
-        "seq_length": 256,
+        "seq_length": 64,
         "prepare": {"data": str(conversations), "num_proc": 1},
         "extract": {"prompts_per_call": 64, "dtype": "bfloat16"},
         "vocab": {"draft_vocab_size": 256},
         "train": {
             "epochs": arguments.epochs,
-            "lr": 1e-3,
-            "total_seq_len": 1024,
+            "lr": 2e-3,
+            "total_seq_len": 256,
             "num_workers": 0,
             "noise_std": 0.0,
             "scheduler": "cosine",
@@ -61,31 +61,36 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("build/gpu"))
     parser.add_argument("--work", type=Path, default=Path("build/gpu-work"))
-    parser.add_argument("--samples", type=int, default=600)
-    parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--samples", type=int, default=800)
+    parser.add_argument("--steps", type=int, default=250)
+    parser.add_argument("--keep-verifier", action="store_true", help="train another draft for the verifier in --out")
+    parser.add_argument("--epochs", type=int, default=10)
     arguments = parser.parse_args()
     started = time.monotonic()
-    for folder in (arguments.out, arguments.work):
+    verifier = arguments.out / "verifier"
+    if not arguments.keep_verifier:
+        shutil.rmtree(arguments.out, ignore_errors=True)
+    for folder in (arguments.out / "draft", arguments.work):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-    verifier = make_model("llama", arguments.out / "verifier", **VERIFIER)
-    language = make_language(arguments.work / "language.jsonl", 4000)
-    taught = train_verifier(verifier, conversation_rows(verifier, language), steps=arguments.steps)
-    print("verifier", taught, f"{time.monotonic() - started:.0f} s", flush=True)
+    facts: dict[str, Any] = {}
+    if not arguments.keep_verifier:
+        make_model("llama", verifier, **VERIFIER)
+        language = make_language(arguments.work / "language.jsonl", 4000)
+        taught = train_verifier(verifier, conversation_rows(verifier, language), steps=arguments.steps)
+        facts["verifier"] = dataclasses.asdict(taught)
+        print("verifier", taught, f"{time.monotonic() - started:.0f} s", flush=True)
     conversations = make_language(arguments.work / "conversations.jsonl", arguments.samples, seed=1)
     config = arguments.work / "run.yaml"
     config.write_text(yaml.safe_dump(configuration(arguments, verifier, conversations)), encoding="utf-8")
     subprocess.run([sys.executable, "-m", "speculators_compat", "pipeline", str(config)], check=True)
     checkpoint = arguments.work / "run" / "checkpoints" / str(arguments.epochs - 1)
-    draft = arguments.out / "draft"
-    draft.mkdir()
     for name in ("config.json", "model.safetensors"):
-        shutil.copyfile(checkpoint / name, draft / name)
+        shutil.copyfile(checkpoint / name, arguments.out / "draft" / name)
     # Questions of a seed that neither the verifier nor the draft has seen.
     make_language(arguments.out / "prompts.jsonl", 64, seed=2)
     summary = json.loads((arguments.work / "run" / "summary.json").read_text(encoding="utf-8"))
-    facts = {"verifier": dataclasses.asdict(taught), "train": summary["train"], "vocab": summary["vocab"]}
+    facts |= {"train": summary["train"], "vocab": summary["vocab"]}
     (arguments.out / "fixtures.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
     print(f"{arguments.out}: {time.monotonic() - started:.0f} s")
 

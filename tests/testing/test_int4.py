@@ -55,8 +55,9 @@ def test_the_twin_has_the_packed_values(folders):
         scale = packed[f"{prefix}weight_scale"].float().repeat_interleave(GROUP_SIZE, dim=1)
         assert torch.equal(twin[name], nibbles.float() * scale)
         assert int(nibbles.min()) >= -8
-        # Half a step is the rounding; the largest value of a group may be clipped by as much.
-        assert float(((twin[name] - source[name]).abs() / scale).max()) <= 0.52
+        # Half a step is the rounding; the largest value of a group is 7.5 steps, or 7.53 once the scale is rounded to
+        # bfloat16, and 7 is the largest integer.
+        assert float(((twin[name] - source[name]).abs() / scale).max()) <= 0.53
         assert not torch.equal(twin[name], source[name])
 
 
