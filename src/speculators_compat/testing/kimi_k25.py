@@ -172,6 +172,20 @@ def _preprocessor_config() -> dict[str, Any]:
         "patch_size": VISION["patch_size"],
         "merge_kernel_size": 2,
         "num_frames_per_chunk": VISION["init_pos_emb_time"],
+        # Read by vLLM's own image processor, which takes the remote one's place from 0.26 on
+        # (transformers_utils/processors/kimi_k25_vision_fused.py).
+        "media_proc_cfg": {
+            "patch_size": VISION["patch_size"],
+            "merge_kernel_size": 2,
+            "temporal_merge_kernel_size": VISION["init_pos_emb_time"],
+            "in_patch_limit": 256,
+            "in_patch_limit_each_frame": 256,
+            "in_patch_limit_video": None,
+            "patch_limit_on_one_side": 16,
+            "fixed_output_tokens": None,
+            "image_mean": [0.5, 0.5, 0.5],
+            "image_std": [0.5, 0.5, 0.5],
+        },
     }
 
 
