@@ -61,7 +61,7 @@ def _refusing(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[s
 DRIFT = Drift(
     id="int4_experts_on_cpu",
     title="INT4 experts are refused where the CPU engine has no kernel for them",
-    symptom="TBD",
+    symptom="AttributeError: '_OpNamespace' '_C' object has no attribute 'gptq_marlin_repack'",
     call_site="data_generation/vllm_hidden_states_generator.py:_create_vllm_config",
     speculators=">=0.3.0,<0.5",
     since="0.11.0",
