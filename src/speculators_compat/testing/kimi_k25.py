@@ -85,6 +85,8 @@ class KimiShape:
         vocab_size: Vocabulary, a multiple of 64, at least 512; its last 256 ids are special.
         yarn: YaRN rotary scaling, as the real model has it; without it vLLM takes another rotary
             class, with a kernel of its own on the CPU.
+        embedding_std: Size of the embeddings (not of the routing code in them). Below 1 the layers have more of a
+            say in the residual stream, and the states of neighbouring layers differ more.
         seed: Seed of the weights.
         dtype: ``"float32"`` or ``"bfloat16"``.
         shards: Safetensors files to write.
@@ -104,6 +106,7 @@ class KimiShape:
     moe_intermediate_size: int = 64
     vocab_size: int = 768
     yarn: bool = True
+    embedding_std: float = 1.0
     seed: int = 0
     dtype: str = "float32"
     shards: int = 2
@@ -266,7 +269,7 @@ def _tensors(shape: KimiShape) -> Tensors:
     )
     model = f"{TEXT_PREFIX}model"
     name = f"{model}.embed_tokens.weight"
-    yield name, make.embedding(name, shape.vocab_size)
+    yield name, make.embedding(name, shape.vocab_size, shape.embedding_std)
     for layer in range(shape.num_hidden_layers):
         yield from _layer(make, f"{model}.layers.{layer}", shape, routed=layer > 0)
     name = f"{model}.norm.weight"
