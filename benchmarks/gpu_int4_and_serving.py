@@ -164,7 +164,7 @@ def serve(options: argparse.Namespace) -> int:
     fixtures = options.fixtures
     command = [
         sys.executable, "-m", "speculators_compat.serve_check", str(fixtures / "draft"),
-        "--verifier", str(fixtures / "verifier"), "--prompts", str(fixtures / "prompts.jsonl"), "--num-prompts", "64",
+        "--verifier", str(fixtures / "verifier"), "--prompts", str(fixtures / "prompts.jsonl"), "--num-prompts", "256",
         "--control", "shifted", "--max-tokens", "64", "--dtype", options.dtype,
         "--gpu-memory-utilization", str(options.memory), "--out", str(options.out / "serve_check.json"),
     ]  # fmt: skip

@@ -22,9 +22,9 @@ import yaml
 
 from speculators_compat.testing import conversation_rows, make_language, make_model, train_verifier
 
-#: Head size 64 and widths that every GPU kernel takes.
+#: Head size 64 and widths that every GPU kernel takes. Few layers, so that one layer more or less tells.
 VERIFIER = {
-    "num_hidden_layers": 8,
+    "num_hidden_layers": 5,
     "hidden_size": 256,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
@@ -32,6 +32,7 @@ VERIFIER = {
     "intermediate_size": 512,
     "vocab_size": 512,
 }
+LAYER_IDS = [1, 2, 3, 4]
 DRAFT = {"head_dim": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 512}
 
 
@@ -41,6 +42,7 @@ def configuration(arguments: argparse.Namespace, verifier: Path, conversations: 
         "model": str(verifier),
         "output": str(arguments.work / "run"),
         "seq_length": 64,
+        "layer_ids": LAYER_IDS,
         "prepare": {"data": str(conversations), "num_proc": 1},
         "extract": {"prompts_per_call": 64, "dtype": "bfloat16"},
         "vocab": {"draft_vocab_size": 256},
@@ -64,7 +66,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=800)
     parser.add_argument("--steps", type=int, default=250)
     parser.add_argument("--keep-verifier", action="store_true", help="train another draft for the verifier in --out")
-    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--epochs", type=int, default=8)
     arguments = parser.parse_args()
     started = time.monotonic()
     verifier = arguments.out / "verifier"
@@ -88,7 +90,7 @@ def main() -> None:
     for name in ("config.json", "model.safetensors"):
         shutil.copyfile(checkpoint / name, arguments.out / "draft" / name)
     # Questions of a seed that neither the verifier nor the draft has seen.
-    make_language(arguments.out / "prompts.jsonl", 64, seed=2)
+    make_language(arguments.out / "prompts.jsonl", 256, seed=2)
     summary = json.loads((arguments.work / "run" / "summary.json").read_text(encoding="utf-8"))
     facts |= {"train": summary["train"], "vocab": summary["vocab"]}
     (arguments.out / "fixtures.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
