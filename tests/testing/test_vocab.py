@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from tests.support import shim
 
 from speculators_compat import UsageError
 from speculators_compat.pipeline import prepare, vocab
@@ -13,7 +14,6 @@ from speculators_compat.pipeline.config import RunConfig
 from speculators_compat.pipeline.summary import read_step
 from speculators_compat.testing import make_kimi_k25
 from speculators_compat.testing.tokenizers import kimi_special_ids
-from tests.support import shim
 
 pytestmark = pytest.mark.engine
 
