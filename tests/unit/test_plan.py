@@ -484,3 +484,9 @@ def test_names_that_look_like_markup_are_printed_as_they_are(tmp_path):
     console = Console(width=300, record=True, file=io.StringIO())
     console.print(planning.as_renderable(plan))
     assert "[bold]run[/nothing]" in console.export_text()
+
+
+@pytest.mark.parametrize("draft", [{"num_attention_heads": 6, "num_key_value_heads": 4}, {"head_dim": 33}])
+def test_a_draft_that_cannot_be_built_is_refused(tmp_path, draft):
+    with pytest.raises(UsageError, match="heads must divide"):
+        planning.make_plan(small(tmp_path, train={"draft": draft}))
