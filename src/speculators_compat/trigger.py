@@ -26,8 +26,8 @@ class _Trigger:
         activation.activate()
         # Activation has put wrapt's finder in front of the one that is being asked: this import must see it too.
         for finder in list(sys.meta_path):
-            if finder is self:
-                continue  # still there while an activation is under way that asks for speculators itself
+            if finder is self:  # still there while activation, which asks what is installed, is under way
+                continue
             spec = finder.find_spec(name, path, target)
             if spec is not None:
                 return spec

@@ -4,53 +4,28 @@ from types import SimpleNamespace
 
 import pytest
 
-from speculators_compat.drifts.int4_experts_on_cpu import scheme_of_experts
-from tests.support import run_python
+from speculators_compat.drifts.int4_experts_on_cpu import DRIFT, scheme_of_experts
 
-CODE = """
-import speculators_compat
-if __name__ == "__main__":
-    from speculators.data_generation import VllmHiddenStatesGenerator
-    with VllmHiddenStatesGenerator({model!r}, [0, 1], max_model_len=64, dtype={dtype!r}) as generator:
-        print("STATES", len(generator.generate([[5, 6, 7, 8]])[0]["hidden_states"]))
-"""
 WEIGHTS = {"num_bits": 4, "group_size": 32, "symmetric": True, "strategy": "group", "type": "int"}
 
 
-@pytest.fixture(scope="module")
-def checkpoints(tmp_path_factory):
-    from speculators_compat.testing import make_int4, make_model
-
-    root = tmp_path_factory.mktemp("int4")
-    make_model("kimi_k25", root / "source", num_hidden_layers=2, num_experts=4)
-    make_int4(root / "source", root / "int4", root / "twin")
-    return root
-
-
-def run(model, disable="", dtype="bfloat16"):
-    return run_python(CODE.format(model=str(model), dtype=dtype), {"SPECULATORS_COMPAT_DISABLE": disable})
-
-
 @pytest.mark.engine
 @pytest.mark.default_pair
-def test_symptom_and_refusal(checkpoints):
-    failed = run(checkpoints / "int4", "int4_experts_on_cpu")
-    assert failed.returncode != 0
-    assert "gptq_marlin_repack" in failed.stdout + failed.stderr
-    refused = run(checkpoints / "int4")
-    assert refused.returncode != 0
-    message = refused.stderr.strip().splitlines()[-1]
-    assert "UsageError" in message
-    for named in ("W4A16 pack-quantized experts in groups of 32", "0.16.0", "on a CPU", "GPU"):
-        assert named in message
-    assert "Worker" not in refused.stdout + refused.stderr
+def test_symptom_without_and_refusal_with(run_generator, tiny_kimi, tmp_path, capfd):
+    from speculators_compat.testing import make_int4
 
-
-@pytest.mark.engine
-@pytest.mark.default_pair
-def test_the_same_values_unpacked_are_captured(checkpoints):
-    done = run(checkpoints / "twin")
-    assert "STATES 2" in done.stdout, done.stderr[-3000:]
+    model = make_int4(tiny_kimi, tmp_path / "int4", tmp_path / "twin")
+    done = run_generator(DRIFT.id, model=model, trust_remote_code=True)
+    assert done.lengths is None
+    out, err = capfd.readouterr()
+    assert DRIFT.symptom in out + err + done.error  # a worker's own message, where the worker fails
+    done = run_generator(model=model, trust_remote_code=True)
+    assert "W4A16 pack-quantized experts in groups of 32" in done.error
+    assert "UsageError" in done.error
+    out, err = capfd.readouterr()
+    assert "Initializing executor" not in out + err
+    done = run_generator(model=tmp_path / "twin", trust_remote_code=True)
+    assert done.lengths, f"the same values unpacked: {done.error}"
 
 
 def model_config(text=None, quantised=None, nested=False):

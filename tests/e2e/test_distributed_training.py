@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from speculators_compat.drifts import distributed_without_accelerator, sharded_layer_weights
 from speculators_compat.testing import make_llama
@@ -69,3 +70,16 @@ def test_symptom_without_gloo(data):
     done, _ = train(data, 2, distributed_without_accelerator.DRIFT.id)
     assert done.returncode != 0
     assert distributed_without_accelerator.DRIFT.symptom in done.stderr
+
+
+def test_bad_input_is_one_message_and_exit_code_2_before_torchrun_starts(data):
+    verifier, _, folder = data
+    config = folder / "no-samples.yaml"
+    run = {"model": str(verifier), "output": str(folder / "no-samples"), "prepare": {"data": "sharegpt"}}
+    sizes = {"layer_ids": [0, 1, 2, 3], "vocab": {"draft_vocab_size": 64}, "train": {"num_processes": 2}}
+    config.write_text(yaml.safe_dump({**run, **sizes}))
+    command = [sys.executable, "-m", "speculators_compat", "train", str(config)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("Error: ") == 1
+    assert "torch.distributed" not in done.stderr

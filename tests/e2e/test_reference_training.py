@@ -33,7 +33,7 @@ POINTS = 0.02
 @pytest.fixture(scope="module")
 def verifier(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("reference")
-    path = make_kimi_k25(folder / "kimi", num_hidden_layers=LAYERS)
+    path = make_kimi_k25(folder / "kimi", num_hidden_layers=LAYERS, embedding_std=0.1)
     rows = conversation_rows(path, make_language(folder / "language.jsonl", 2000))
     assert train_verifier(path, rows, steps=300).accuracy > 0.8
     return path

@@ -140,7 +140,7 @@ from pathlib import Path
 import speculators_compat.pipeline.run as run
 
 def check(config): return None
-def command(step, path, config):
+def command(step, path):
     return [sys.executable, "-c", {steps!r}.get(step, "") or "pass"]
 run.check_inputs, run.step_command = check, command
 from speculators_compat.cli import main

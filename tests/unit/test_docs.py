@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from speculators_compat.docs import PAGES
+from speculators_compat.drifts import catalogue
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -15,3 +17,13 @@ DOCS = Path(__file__).parents[2] / "docs"
 def test_the_page_is_fresh(name):
     found = (DOCS / name).read_text(encoding="utf-8")
     assert found == PAGES[name](), "run: python -m speculators_compat.docs"
+
+
+def test_every_test_and_drift_that_the_list_of_faults_names_is_there():
+    text = (DOCS / "faults.md").read_text(encoding="utf-8")
+    tests = re.findall(r"`((?:\w+/)+test_\w+\.py)`", text)
+    drifts = [name for names in re.findall(r"drift (`\w+`)", text) for name in re.findall(r"\w+", names)]
+    assert len(tests) > 20
+    assert len(drifts) > 15
+    assert not [name for name in tests if not (DOCS.parent / "tests" / name).is_file()]
+    assert not set(drifts) - {drift.id for drift in catalogue()}

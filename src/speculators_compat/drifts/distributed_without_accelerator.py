@@ -1,11 +1,11 @@
-"""torchrun without an accelerator: no process group, no device mesh, and an average that gloo does not know."""
+"""torchrun without an accelerator: no process group can be started, and no device mesh."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ..drift import Drift, substitute, wrap
-from ._training import TRAINER, TRAINER_INIT, UTILS, has_accelerator
+from ..drift import Drift, wrap
+from ._training import UTILS, has_accelerator
 
 
 def _start_gloo(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -30,23 +30,6 @@ def _on_a_cpu_mesh(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: d
     return wrapped(*args, **{**kwargs, "mesh": mesh})
 
 
-def _dist_that_averages(dist: Any) -> Any:
-    """``torch.distributed`` as the trainer sees it, whose ``reduce`` averages on gloo too."""
-
-    class AveragingDist:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(dist, name)
-
-        def reduce(self, tensor: Any, dst: int, op: Any) -> Any:
-            if op != dist.ReduceOp.AVG or dist.get_backend() != "gloo":
-                return dist.reduce(tensor, dst=dst, op=op)
-            done = dist.reduce(tensor, dst=dst, op=dist.ReduceOp.SUM)
-            tensor /= dist.get_world_size()
-            return done
-
-    return AveragingDist()
-
-
 DRIFT = Drift(
     id="distributed_without_accelerator",
     title="torchrun trains on a CPU, over gloo",
@@ -56,10 +39,9 @@ DRIFT = Drift(
     since=None,
     until=None,
     upstream="https://github.com/vllm-project/speculators/blob/v0.3.0/src/speculators/train/utils.py#L30",
-    tripwire=TRAINER_INIT,
+    tripwire=f"{UTILS}:maybe_setup_distributed",
     sites=(
         wrap(f"{UTILS}:maybe_setup_distributed", _start_gloo),
         wrap(f"{UTILS}:fully_shard", _on_a_cpu_mesh),
-        substitute(f"{TRAINER}:dist", _dist_that_averages),
     ),
 )

@@ -14,7 +14,6 @@ from ..verifier import text_config, text_fields
 from .config import RunConfig
 from .draft import layer_fields
 from .sizes import (
-    BATCH_STATE_BYTES,
     INDEX_BYTES,
     MASTER_BYTES,
     DraftSize,
@@ -264,7 +263,7 @@ def _train_host(config: RunConfig, shape: Shape) -> list[Item]:
 
 
 def _batch_how(config: RunConfig, shape: Shape) -> str:
-    values = f"{shape.captured} layers x {shape.hidden} x {BATCH_STATE_BYTES} B"
+    values = f"{shape.captured} layers x {shape.hidden} x {state_dtype_bytes(config)} B"
     return f"{config.total_seq_len:,} tokens x ({values} + {3 * INDEX_BYTES} B)"
 
 

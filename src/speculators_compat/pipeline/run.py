@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from .config import RunConfig, load_config
+from .config import load_config
 from .page import try_report
 from .summary import STEPS, gather
 from .verifier import check_inputs
@@ -40,23 +40,14 @@ class StepError(RuntimeError):
         super().__init__(f"The step {step} failed with exit code {code}; its messages are above.")
 
 
-def step_command(step: str, config_path: Path, config: RunConfig) -> list[str]:
+def step_command(step: str, config_path: Path) -> list[str]:
     """Command line of one step.
 
     Args:
         step: ``prepare``, ``extract``, ``vocab`` or ``train``.
         config_path: The configuration file.
-        config: Its content.
     """
-    start = [sys.executable, "-m"]
-    if step == "train" and config.train.num_processes > 1:
-        start += [
-            "torch.distributed.run",
-            "--standalone",
-            f"--nproc-per-node={config.train.num_processes}",
-            "-m",
-        ]
-    return [*start, PACKAGE, step, str(config_path)]
+    return [sys.executable, "-m", PACKAGE, step, str(config_path)]
 
 
 def run_step(step: str, config_path: Path) -> None:
@@ -70,10 +61,14 @@ def run_step(step: str, config_path: Path) -> None:
         UsageError: The configuration, or what the step needs, is wrong.
     """
     config = load_config(config_path)
+    module = importlib.import_module(f"{__package__}.{step}")
     if step == "train" and config.train.num_processes > 1 and "LOCAL_RANK" not in os.environ:
-        command = step_command(step, config_path, config)
-        os.execv(command[0], command)  # noqa: S606 (replaces this process on purpose)
-    importlib.import_module(f"{__package__}.{step}").run(config)
+        # Here bad input is one message and exit code 2; torchrun would print one for each process and exit with 1.
+        module.check(config)
+        launch = ["torch.distributed.run", "--standalone", f"--nproc-per-node={config.train.num_processes}", "-m"]
+        command = step_command(step, config_path)
+        os.execv(command[0], [*command[:2], *launch, *command[2:]])  # noqa: S606 (replaces this process on purpose)
+    module.run(config)
 
 
 def run_pipeline(config_path: Path, env: dict[str, str] | None = None) -> dict[str, Any]:
@@ -94,7 +89,7 @@ def run_pipeline(config_path: Path, env: dict[str, str] | None = None) -> dict[s
     config = load_config(config_path)
     check_inputs(config)  # the first step checks the rest before it writes anything
     for step in STEPS:
-        code = _run_process(step_command(step, config_path, config), env)
+        code = _run_process(step_command(step, config_path), env)
         if code:
             raise StepError(step, code)
     summary = gather(config)

@@ -15,7 +15,6 @@ from .config import RunConfig
 from .verifier import Verifier
 
 __all__ = [
-    "BATCH_STATE_BYTES",
     "DraftSize",
     "Item",
     "Shape",
@@ -28,12 +27,11 @@ __all__ = [
     "total",
 ]
 
-BATCH_STATE_BYTES = 4
-"""Bytes of one hidden-state value in a training batch: float32 (``Eagle3SampleFileDataset``'s default)."""
-
 SAVED_WEIGHT_BYTES = 2
-SAVED_OPTIMIZER_BYTES = 2
-"""Bytes of one value in a checkpoint: both are saved in bfloat16 (speculators ``train/checkpointer.py``)."""
+"""Bytes of one weight in a checkpoint: bfloat16 (speculators ``train/checkpointer.py``)."""
+
+SAVED_OPTIMIZER_BYTES = 4
+"""Bytes of one AdamW moment in a checkpoint: as it is in training (drift ``optimizer_state_dtype``)."""
 
 MASTER_BYTES = 4
 """Bytes of one parameter, gradient or AdamW moment in training: the draft is trained in float32."""
@@ -176,9 +174,8 @@ def sample_bytes(config: RunConfig, shape: Shape, samples: int, tokens: int) -> 
 
 
 def batch_bytes(config: RunConfig, shape: Shape) -> int:
-    """One packed training batch: states, and ids, mask and positions."""
-    values = shape.captured * shape.hidden * BATCH_STATE_BYTES
-    return config.total_seq_len * (values + 3 * INDEX_BYTES)
+    """One packed training batch: states as they were stored (drift ``batch_dtype``), and ids, mask and positions."""
+    return config.total_seq_len * (state_bytes(config, shape) + 3 * INDEX_BYTES)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from .draft import draft_config
 from .summary import read_step, recorded_step
 from .verifier import check_run
 
-__all__ = ["METRICS", "complete_epochs", "run", "split"]
+__all__ = ["METRICS", "check", "complete_epochs", "run", "split"]
 
 METRICS = "train_metrics.jsonl"
 INPUTS = "training.json"
@@ -36,10 +36,7 @@ def run(config: RunConfig) -> None:
         UsageError: Samples or vocabulary are missing or do not fit, there are too few samples to
             split or to give every process a batch, or checkpoints are in the way.
     """
-    verifier = check_run(config)
-    files, lengths = _samples(config, verifier)
-    vocab = _vocab(config, verifier.vocab_size)
-    train_files, val_files = split(files, config.train.train_ratio, config.seed)
+    verifier, lengths, vocab, splits = check(config)
     _check_checkpoints(config)
     if _epochs(config)[-1:] >= [config.train.epochs - 1] and read_step(config, "train"):
         log.info("all %d epochs are in %s", config.train.epochs, config.checkpoint_dir)
@@ -51,7 +48,7 @@ def run(config: RunConfig) -> None:
     local_rank, world_size, rank, is_distributed = maybe_setup_distributed()
 
     def train() -> None:
-        _train(config, verifier, vocab, (train_files, val_files), lengths, (local_rank, world_size, rank))
+        _train(config, verifier, vocab, splits, lengths, (local_rank, world_size, rank))
 
     try:
         if rank:
@@ -63,6 +60,24 @@ def run(config: RunConfig) -> None:
     finally:
         if is_distributed:
             maybe_destroy_distributed()
+
+
+def check(config: RunConfig) -> tuple[Any, dict[int, int], tuple[Any, Any], tuple[list[int], list[int]]]:
+    """Everything that can be refused before a process starts to train; nothing is changed.
+
+    Args:
+        config: The run.
+
+    Returns:
+        The verifier, tokens of each sample, ``t2d`` and ``d2t``, and the indices of both splits.
+
+    Raises:
+        UsageError: Samples or vocabulary are missing or do not fit, or there are too few samples to split.
+    """
+    verifier = check_run(config)
+    files, lengths = _samples(config, verifier)
+    vocab = _vocab(config, verifier.vocab_size)
+    return verifier, lengths, vocab, split(files, config.train.train_ratio, config.seed)
 
 
 def split(files: list[int], ratio: float, seed: int) -> tuple[list[int], list[int]]:

@@ -99,7 +99,7 @@ def check_run(config: RunConfig) -> Verifier:
 
 
 def check_fit(config: RunConfig, verifier: Verifier) -> None:
-    """Refuse layers or a draft vocabulary that the verifier does not have.
+    """Refuse layers or a draft vocabulary that the verifier does not have, and a draft that cannot be built.
 
     Args:
         config: The run.
@@ -114,6 +114,20 @@ def check_fit(config: RunConfig, verifier: Verifier) -> None:
             "The draft's vocabulary is a part of the verifier's.",
             f"draft_vocab_size {config.vocab.draft_vocab_size} of {verifier.vocab_size} tokens",
             "Lower vocab.draft_vocab_size.",
+        )
+    _check_draft(config, verifier)
+
+
+def _check_draft(config: RunConfig, verifier: Verifier) -> None:
+    from .draft import layer_fields
+
+    fields = layer_fields(config.train.draft, verifier)
+    heads, groups, size = (fields[name] for name in ("num_attention_heads", "num_key_value_heads", "head_dim"))
+    if heads % groups or size % 2:
+        raise UsageError(
+            "The draft's heads must divide by its key/value heads, and their size by two (rotary embedding).",
+            f"{heads} heads, {groups} key/value heads, head size {size}",
+            "Correct train.draft.",
         )
 
 

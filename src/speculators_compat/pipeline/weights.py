@@ -67,7 +67,9 @@ def weights_item(model: str, raw: Mapping[str, Any], text: Any, tensor_parallel_
                 tensors = [tensor for file in files for tensor in read_headers(file)]
                 size = rank_bytes(tensors, tensor_parallel_size, int(getattr(text, "num_key_value_heads", None) or 0))
                 stored = readable(sum(tensor.bytes for tensor in tensors))
-                return Item(name, size, f"{stored} in {len(files)} files over {tensor_parallel_size} ranks; {ASSUMED}")
+                return Item(
+                    name, size, f"{stored} in {len(files)} files, tensor parallel {tensor_parallel_size}; {ASSUMED}"
+                )
         except (OSError, ValueError) as error:
             problem = f"; {error}"
         size_in_index = _index(folder).get("metadata", {}).get("total_size")

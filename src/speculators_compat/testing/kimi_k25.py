@@ -85,6 +85,8 @@ class KimiShape:
         vocab_size: Vocabulary, a multiple of 64, at least 512; its last 256 ids are special.
         yarn: YaRN rotary scaling, as the real model has it; without it vLLM takes another rotary
             class, with a kernel of its own on the CPU.
+        embedding_std: Size of the embeddings (not of the routing code in them). Below 1 the layers have more of a
+            say in the residual stream, and the states of neighbouring layers differ more.
         seed: Seed of the weights.
         dtype: ``"float32"`` or ``"bfloat16"``.
         shards: Safetensors files to write.
@@ -104,6 +106,7 @@ class KimiShape:
     moe_intermediate_size: int = 64
     vocab_size: int = 768
     yarn: bool = True
+    embedding_std: float = 1.0
     seed: int = 0
     dtype: str = "float32"
     shards: int = 2
@@ -172,18 +175,19 @@ def _preprocessor_config() -> dict[str, Any]:
         "patch_size": VISION["patch_size"],
         "merge_kernel_size": 2,
         "num_frames_per_chunk": VISION["init_pos_emb_time"],
-        # vLLM's own image processor reads this table and no remote code (kimi_k25_vision_fused.py, seen in 0.26).
+        # Read by vLLM's own image processor, which takes the remote one's place from 0.26 on
+        # (transformers_utils/processors/kimi_k25_vision_fused.py).
         "media_proc_cfg": {
             "patch_size": VISION["patch_size"],
             "merge_kernel_size": 2,
             "temporal_merge_kernel_size": VISION["init_pos_emb_time"],
-            "image_mean": [0.5, 0.5, 0.5],
-            "image_std": [0.5, 0.5, 0.5],
             "in_patch_limit": 256,
-            "in_patch_limit_each_frame": None,
+            "in_patch_limit_each_frame": 256,
             "in_patch_limit_video": None,
             "patch_limit_on_one_side": 16,
             "fixed_output_tokens": None,
+            "image_mean": [0.5, 0.5, 0.5],
+            "image_std": [0.5, 0.5, 0.5],
         },
     }
 
@@ -265,7 +269,7 @@ def _tensors(shape: KimiShape) -> Tensors:
     )
     model = f"{TEXT_PREFIX}model"
     name = f"{model}.embed_tokens.weight"
-    yield name, make.embedding(name, shape.vocab_size)
+    yield name, make.embedding(name, shape.vocab_size, shape.embedding_std)
     for layer in range(shape.num_hidden_layers):
         yield from _layer(make, f"{model}.layers.{layer}", shape, routed=layer > 0)
     name = f"{model}.norm.weight"
