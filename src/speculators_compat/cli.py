@@ -26,6 +26,10 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+# What vLLM and speculators bring: where one is missing, the wrong environment is active.
+NEEDED = ("datasets", "speculators", "torch", "transformers", "vllm")
+DOCTOR = "`speculators-compat doctor` shows what is installed."
+
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="Configuration; docs/pipeline.md lists it.")]
 
 
@@ -44,6 +48,14 @@ def _exit_codes() -> Iterator[None]:
         yield
     except UsageError as error:
         typer.echo(f"Error: {error}", err=True)
+        raise typer.Exit(2) from None
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in NEEDED:
+            raise
+        typer.echo(
+            f"Error: This needs vLLM and speculators beside it. Found: no {error.name} in this environment. {DOCTOR}",
+            err=True,
+        )
         raise typer.Exit(2) from None
     except StepError as error:
         typer.echo(f"Error: {error}", err=True)

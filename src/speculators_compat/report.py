@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import platform
 import sys
+from collections import Counter
 from typing import Any
 
 from rich.console import Group
@@ -57,7 +58,18 @@ def as_renderable(facts: dict[str, Any]) -> Group:
     lines = [f"{name} {_named(item)}" for name, item in facts["versions"].items()]
     lines.append(f"pair: {facts['pair']['state']}")
     lines += [f"cannot import {module}: {error}" for module, error in facts["problems"].items()]
-    return Group(*(Text(line) for line in lines), table)
+    return Group(*(Text(line) for line in lines), table, Text(_counts(facts["drifts"])))
+
+
+def _counts(drifts: list[dict[str, Any]]) -> str:
+    """How many drifts are in each state, and how to settle those that wait."""
+    counts = Counter(drift["state"] for drift in drifts)
+    line = ", ".join(f"{count} {state}" for state, count in counts.most_common())
+    return (
+        f"{line}. A drift waits until its module is imported: doctor --load imports them all."
+        if counts["waiting"]
+        else line
+    )
 
 
 def _named(item: dict[str, Any]) -> str:
@@ -103,8 +115,8 @@ def _drift(outcome: Outcome) -> dict[str, Any]:
 def _load() -> dict[str, str]:
     """Import every module that a drift waits for; returns what failed."""
     modules = sorted({drift.module for drift in catalogue()})
-    # Only the consumer's modules: vLLM's are imported by them, if at all.
-    found = {name: _import(name) for name in modules if name.startswith("speculators.")}
+    # Only the consumers' modules, speculators' and our worker's: vLLM's are imported by them, if at all.
+    found = {name: _import(name) for name in modules if name.startswith(("speculators.", "speculators_compat."))}
     return {name: problem for name, problem in found.items() if problem}
 
 

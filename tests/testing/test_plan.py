@@ -156,3 +156,10 @@ def test_weights_of_a_tiny_kimi_are_its_files(tmp_path):
     files = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
     assert 0 < files - weights.bytes < 200_000  # the headers
     assert json.dumps(plan.as_dict())
+
+
+def test_a_missing_folder_two_levels_down_is_one_error(tmp_path):
+    """Hugging Face takes one slash in an id, and refuses two with an error of its own."""
+    content = {"model": "no/such/folder", "output": str(tmp_path), "prepare": {"data": "sharegpt", "max_samples": 2}}
+    with pytest.raises(UsageError, match="checkpoint folder or a Hugging Face id"):
+        planning.make_plan(RunConfig.model_validate(content))

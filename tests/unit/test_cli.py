@@ -190,3 +190,26 @@ def test_interrupted_pipeline_stops_its_step(tmp_path, number, expected):
     assert (tmp_path / "stopped").exists()
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def test_doctor_counts_states_and_says_how_to_settle_those_that_wait(tmp_path):
+    shown = run("doctor", cwd=tmp_path).stdout
+    assert "doctor --load imports them all" in shown.replace("\n", " ")
+
+
+@pytest.mark.parametrize(("name", "code"), [("transformers", 2), ("no_such_module", 1)])
+def test_a_missing_engine_is_one_error_and_another_missing_module_is_not_hidden(tmp_path, name, code):
+    fake = f"""
+import sys
+import speculators_compat.pipeline.run as run
+
+def step(step, path): raise ModuleNotFoundError("no", name={name!r})
+run.run_step = step
+from speculators_compat.cli import main
+sys.argv = ["speculators-compat", "prepare", "config.yaml"]
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", fake], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert ("This needs vLLM and speculators" in done.stderr) is (code == 2)
+    assert ("Traceback" in done.stderr) is (code == 1)

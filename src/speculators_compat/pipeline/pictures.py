@@ -95,7 +95,7 @@ def _accuracy(curves: Curves) -> Picture:
         validation = [(place, 100 * value) for place, value in curves.validation_series(f"full_acc_{step}")]
         if validation:
             label = "validation" if step == 0 else None
-            axes.plot(*zip(*validation, strict=True), color=ACCENT, linestyle="", marker="o", markersize=5, label=label)
+            axes.plot(*zip(*validation, strict=True), color=colour, linestyle="", marker="o", markersize=6, label=label)
     axes.set_ylim(0, 100)
     _legend(figure)
     caption = (
@@ -145,7 +145,7 @@ def _label(head: Head) -> str:
 
 
 def _smooth(values: Sequence[float]) -> list[float]:
-    return running_mean(values, max(1, len(values) // 30))
+    return running_mean(values, max(5, len(values) // 30))
 
 
 def _axes(horizontal: str, vertical: str) -> tuple[Any, Any]:

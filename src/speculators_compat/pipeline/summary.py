@@ -107,7 +107,7 @@ def lines(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "validation loss", f"{_loss(first)} -> {_loss(last)}"
         yield "checkpoint", train["checkpoint"]
     seconds = {step: summary[step]["seconds"] for step in STEPS if summary[step]}
-    yield "seconds", ", ".join(f"{step} {value}" for step, value in seconds.items())
+    yield "seconds (each step's last run)", ", ".join(f"{step} {value}" for step, value in seconds.items())
 
 
 def _loss(value: float | None) -> str:

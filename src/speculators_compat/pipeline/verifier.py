@@ -204,7 +204,7 @@ def _read(model: str, name: str) -> dict[str, Any]:
 
         try:
             found = cached_file(model, name, _raise_exceptions_for_missing_entries=False)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: two slashes can be no Hugging Face id
             raise _unreadable(model, error) from error
         path = Path(found) if found else path
     if not path.exists():
