@@ -194,7 +194,7 @@ def test_interrupted_pipeline_stops_its_step(tmp_path, number, expected):
 
 def test_doctor_counts_states_and_says_how_to_settle_those_that_wait(tmp_path):
     shown = run("doctor", cwd=tmp_path).stdout
-    assert "doctor --load imports them all" in shown.replace("\n", " ")
+    assert "doctor --load imports them all" in " ".join(shown.split())
 
 
 @pytest.mark.parametrize(("name", "code"), [("transformers", 2), ("no_such_module", 1)])
