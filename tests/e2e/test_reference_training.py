@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from speculators_compat.drifts.draft_final_norm import DRIFT
+from speculators_compat.pipeline.train import METRICS, split
 from speculators_compat.testing import conversation_rows, make_kimi_k25, make_language, train_verifier
 from tests.support import applies
 
@@ -27,6 +28,7 @@ LAYERS = 8
 LAYER_IDS = [2, 4, 5, 7]  # upstream's rule for 8 layers
 HEADS, HEAD_DIM, WIDTH = 4, 32, 256
 EPOCHS, RATE, TTT = 12, 2e-3, 3
+TRAIN_RATIO = 0.8
 POINTS = 0.02
 
 
@@ -41,7 +43,7 @@ def verifier(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def config(verifier) -> dict:
-    data = make_language(verifier.parent / "conversations.jsonl", 240, seed=1)
+    data = make_language(verifier.parent / "conversations.jsonl", 480, seed=1)
     return {
         "model": str(verifier),
         "output": str(verifier.parent / "run"),
@@ -53,6 +55,7 @@ def config(verifier) -> dict:
         "vocab": {"draft_vocab_size": 384},
         "train": {
             "epochs": EPOCHS,
+            "train_ratio": TRAIN_RATIO,
             "lr": RATE,
             "total_seq_len": 256,
             "num_workers": 0,
@@ -121,17 +124,22 @@ def facts(config, verifier, checkpoint):
         torch.manual_seed(1)
         return Eagle3(embedding, head[chosen], HEADS, HEAD_DIM, WIDTH, 10000.0, model.config.rms_norm_eps)
 
-    return sequences[:200], sequences[200:], make
+    # The pipeline's own split: what it trained on is no test of it.
+    training, held_out = split(list(range(len(sequences))), TRAIN_RATIO, 0)
+    return [sequences[index] for index in training], [sequences[index] for index in held_out], make
 
 
 @pytest.fixture(scope="module")
-def wanted(facts) -> list[float]:
+def wanted(config, facts) -> list[float]:
     """Accuracy of the reference, trained by itself on the same data."""
     from tests.eagle3_reference import accuracy, train
 
     sequences, held_out, make = facts
     draft = make()
-    train(draft, sequences, EPOCHS, RATE, TTT)
+    # As many steps as the pipeline took, whose batches are packed by tokens.
+    lines = map(json.loads, (Path(config["output"]) / METRICS).read_text().splitlines())
+    steps = sum("train" in line for line in lines)
+    train(draft, sequences, EPOCHS, RATE, TTT, batch=-(-len(sequences) * EPOCHS // steps))
     return accuracy(draft, held_out, TTT)
 
 
