@@ -7,6 +7,7 @@ from typing import Any
 from ..drift import Drift, wrap
 from ._training import DATASET_INIT, DRAFT_MODEL
 
+POSITION = 4  # of hidden_states_dtype
 STATES = ("hidden_states", "verifier_last_hidden_states")
 
 
@@ -20,9 +21,6 @@ def _as_stored(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[
     states = first.get("hidden_states")
     if isinstance(states, list) and states:
         instance.hidden_states_dtype = states[0].dtype
-
-
-POSITION = 4  # of hidden_states_dtype
 
 
 def _in_the_draft_dtype(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -12,10 +12,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ..processes import stop
 from .config import load_config
 from .page import try_report
 from .summary import STEPS, gather
@@ -105,19 +106,8 @@ def _run_process(command: list[str], env: dict[str, str] | None) -> int:
         with _termination_raises():
             return process.wait()
     except BaseException:
-        _stop(process)
+        stop(process, GRACE_S)
         raise
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Ask the step to stop as Ctrl-C would, then end what is left of its group."""
-    with suppress(ProcessLookupError):
-        process.send_signal(signal.SIGINT)
-    with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
-        process.wait(GRACE_S)
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 @contextmanager

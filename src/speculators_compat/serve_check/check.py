@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .. import versions
 from ..drift import UsageError
+from ..processes import stop
 from ..store import write_json
 from .draft import Draft, check_draft, read_draft, write_shifted, write_untrained
 from .engine import Job
@@ -243,22 +242,11 @@ def _serve(head: str, job: Job) -> dict[str, Any]:
         code = process.wait()
     finally:
         # An engine's workers are in the same session: none may outlive the check.
-        _end(process)
+        stop(process, GRACE_S)
     if code or not Path(job.result).exists():
         raise EngineError(head, code)
     content: dict[str, Any] = json.loads(Path(job.result).read_text(encoding="utf-8"))
     return content
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        with suppress(ProcessLookupError):
-            process.send_signal(signal.SIGINT)
-        with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
-            process.wait(GRACE_S)
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 def _summary(results: dict[str, dict[str, Any]], ids: dict[str, list[int]]) -> dict[str, Any]:

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from speculators_compat.testing.checkpoint import require
-from speculators_compat.testing.prompts import COLOURS, DAYS, FRUITS
+from speculators_compat.testing.prompts import COLOURS, DAYS, FRUITS, write_conversations
 
 __all__ = ["answer", "conversation_rows", "make_language"]
 
@@ -58,16 +57,12 @@ def make_language(path: str | Path, count: int, seed: int = 0) -> Path:
     Raises:
         ValueError: If ``count`` is below 1.
     """
-    require(count >= 1, "count of at least 1", count, "ask for one conversation or more")
-    generator = random.Random(seed)  # noqa: S311 - a reproducible fixture, no secret
-    file = Path(path)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("w", encoding="utf-8", newline="\n") as lines:
-        for index in range(count):
-            question, reply = _exchange(generator)
-            turns = [{"role": "user", "content": question}, {"role": "assistant", "content": reply}]
-            lines.write(json.dumps({"id": f"language-{index}", "conversations": turns}) + "\n")
-    return file
+    return write_conversations(path, count, seed, "language", _conversation)
+
+
+def _conversation(generator: random.Random) -> list[dict[str, str]]:
+    question, reply = _exchange(generator)
+    return [{"role": "user", "content": question}, {"role": "assistant", "content": reply}]
 
 
 def _exchange(generator: random.Random) -> tuple[str, str]:

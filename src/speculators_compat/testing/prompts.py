@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from speculators_compat.testing.checkpoint import require
@@ -63,14 +63,24 @@ def make_conversations(path: str | Path, count: int, seed: int = 0) -> Path:
     Raises:
         ValueError: If ``count`` is below 1.
     """
+    return write_conversations(path, count, seed, "tiny", _conversation)
+
+
+def write_conversations(
+    path: str | Path, count: int, seed: int, name: str, draw: Callable[[random.Random], list[dict[str, str]]]
+) -> Path:
+    """Write ``count`` conversations that ``draw`` makes, one a line, with ids ``name-0``, ``name-1``, ...
+
+    Raises:
+        ValueError: If ``count`` is below 1.
+    """
     require(count >= 1, "count of at least 1", count, "ask for one conversation or more")
     generator = random.Random(seed)  # noqa: S311 - a reproducible fixture, no secret
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("w", encoding="utf-8", newline="\n") as lines:
         for index in range(count):
-            turns = _conversation(generator)
-            lines.write(json.dumps({"id": f"tiny-{index}", "conversations": turns}) + "\n")
+            lines.write(json.dumps({"id": f"{name}-{index}", "conversations": draw(generator)}) + "\n")
     return file
 
 
