@@ -50,11 +50,13 @@ class Collected:
     """Everything one walk found.
 
     Attributes:
+        collector: The inference, for further questions.
         uses: Each use that could be followed.
         findings: Each mismatch, without drifts.
         external: Calls of other packages: dotted name, site, keywords, source text.
     """
 
+    collector: Collector
     uses: list[Use]
     findings: list[Finding]
     external: list[tuple[str, Site, Call]]
@@ -85,7 +87,7 @@ def collect(caller: Source, api: Source, modules: Iterable[str], models: Sequenc
             module = collector.program.module(name)
             if module is not None:
                 collector.walk_module(module)
-    return Collected(collector.uses(), collector.found(), list(collector.external.values()))
+    return Collected(collector, collector.uses(), collector.found(), list(collector.external.values()))
 
 
 class Collector(Walker):
@@ -398,7 +400,7 @@ class Collector(Walker):
     def _report_call(
         self, node: ast.Call, call: Call, signature: Signature, problem: Problem, tags: tuple[str, ...], scope: Scope
     ) -> None:
-        callable_name = ".".join(signature.symbol.split(".")[-2:]) if signature.symbol[-1] != "_" else signature.symbol
+        callable_name = signature.symbol.removesuffix(".__init__").rpartition(".")[2]
         passed = {
             "missing-argument": f"calls {callable_name} without {problem.name}",
             "too-many-arguments": f"passes {problem.name} arguments by position",
@@ -642,5 +644,5 @@ def close(name: str, names: Iterable[str]) -> str:
     """The most similar name, if one is similar."""
     import difflib
 
-    found = difflib.get_close_matches(name, sorted(set(names) - {name}), n=1, cutoff=0.6)
+    found = difflib.get_close_matches(name, sorted(set(names) - {name}), n=1, cutoff=0.7)
     return found[0] if found else ""

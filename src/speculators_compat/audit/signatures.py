@@ -32,6 +32,7 @@ Kind = Literal["positional-only", "positional", "keyword-only"]
 # What becomes of a keyword that is not in the signature.
 Extra = Literal["error", "forbidden", "ignored", "accepted"]
 
+LONGEST = 8  # parameters that a message shows
 FIELD_CALLS = {"field", "Field", "PydanticField"}
 DATACLASS_CALLS = {"dataclasses.dataclass": "error", "pydantic.dataclasses.dataclass": "ignored"}
 
@@ -69,6 +70,7 @@ class Signature:
         extra: What becomes of keywords that are not parameters.
         accepts: Keywords that are taken although they are no parameters.
         where: ``file:line`` in the API's sources.
+        returns: Source text of the return annotation, or "".
     """
 
     symbol: str
@@ -77,10 +79,13 @@ class Signature:
     extra: Extra = "error"
     accepts: frozenset[str] = frozenset()
     where: str = ""
+    returns: str = ""
 
     def text(self) -> str:
         """The parameters as Python writes them."""
         shown = [f"{p.name}={p.default}" if not p.required else p.name for p in self.parameters]
+        if len(shown) > LONGEST:
+            shown = [*shown[:LONGEST], f"{len(shown) - LONGEST} more"]
         return f"({', '.join(shown)}{', **kwargs' if self.extra == 'accepted' else ''})"
 
     def get(self, name: str) -> Parameter | None:
@@ -166,8 +171,9 @@ class Signatures:
         if arguments.kwarg is not None:
             extra, more = self._forwarded(atom, arguments.kwarg.arg)
             accepts |= more
+        returns = "" if isinstance(function.node, ast.Lambda) else _text(function.node.returns)
         return Signature(
-            function.symbol, tuple(parameters), arguments.vararg is not None, extra, accepts, _where(function)
+            function.symbol, tuple(parameters), arguments.vararg is not None, extra, accepts, _where(function), returns
         )
 
     def _positional(self, function: Function) -> Iterator[Parameter]:
@@ -382,7 +388,8 @@ class Signatures:
             is_ellipsis = isinstance(written, ast.Constant) and written.value is ...
             default = None if is_ellipsis else self._default(written, cls.scope)
         elif "default_factory" in given:
-            default = f"{_text(given['default_factory'])}()"
+            factory = given["default_factory"]
+            default = _text(factory.body) if isinstance(factory, ast.Lambda) else f"{_text(factory)}()"
         keyword_only = keyword_only or _is_true(given.get("kw_only"))
         return _Field(name, default, annotation, keyword_only, not _is_false(given.get("init")))
 

@@ -200,7 +200,10 @@ def _installed(package: str) -> Source:
             f"no {package} in this environment",
             "Name a release number, a wheel or a folder.",
         )
-    return FolderSource(package, Path(spec.origin).parent.parent, f"{package} {found.version}", found.version)
+    root = Path(spec.origin).parent.parent
+    version = _folder_version(root, package)
+    version = found.version if version == "unknown" else version
+    return FolderSource(package, root, f"{package} {version}", version)
 
 
 def _folder(package: str, path: Path) -> Source:
@@ -217,10 +220,10 @@ def _folder(package: str, path: Path) -> Source:
 def _folder_version(root: Path, package: str) -> str:
     """From the metadata beside the package, or the version file that its build wrote."""
     pattern = re.compile(rf"{package}(?:[-_]\w+)?-(\d[^-]*)\.dist-info")
-    for folder in sorted(root.glob(f"{package}*.dist-info")):
-        match = pattern.fullmatch(folder.name)
-        if match:
-            return match[1]
+    found = [match[1] for folder in root.glob(f"{package}*.dist-info") if (match := pattern.fullmatch(folder.name))]
+    # The CPU builds of vLLM before 0.13 bring a second, empty distribution: vllm 0.0.0.
+    if found:
+        return max(found, key=lambda text: Version(text) if _is_release(text) else Version("0"))
     for name in ("_version.py", "version.py"):
         file = root / package / name
         match = VERSION_ASSIGNMENT.search(file.read_text(encoding="utf-8", errors="replace")) if file.is_file() else None
