@@ -104,6 +104,7 @@ class Collector(Walker):
             self.workers: tuple[Class, ...] = ()
             self._edges: dict[Function | None, set[Function]] = {}
             self._read: set[str] = set()
+            self._subscripts: dict[ast.AST, tuple[set[ast.expr], set[str]]] = {}
         self.signatures._known.clear()
         self._concluding = last
         self._uses: dict[tuple[str, int, int, str], Use] = {}
@@ -390,6 +391,8 @@ class Collector(Walker):
                 self._report_call(node, call, signature, problem, tags, scope)
 
     def _use_call(self, node: ast.Call, call: Call, signature: Signature, scope: Scope) -> None:
+        if not self._concluding or self.rehearsing:
+            return
         self._use(
             Use(
                 "call", self._site(node, scope), ast.unparse(node.func), signature.symbol, signature, call,
@@ -488,18 +491,8 @@ class Collector(Walker):
     def _is_subscripted(self, node: ast.Call, scope: Scope) -> bool:
         """Whether the result, or the name it is assigned to, is indexed by a number in the same function."""
         function = self.current.node if self.current is not None else scope.module.tree
-        names = {
-            target.id
-            for item in ast.walk(function)
-            if isinstance(item, ast.Assign) and item.value is node
-            for target in item.targets
-            if isinstance(target, ast.Name)
-        }
-        for item in ast.walk(function):
-            if isinstance(item, ast.Subscript) and _is_number(item.slice):
-                if item.value is node or (isinstance(item.value, ast.Name) and item.value.id in names):
-                    return True
-        return False
+        calls, names = self._subscripts.get(function) or self._subscripts.setdefault(function, _subscripts(function))
+        return node in calls or bool(names & _assigned_from(function, node))
 
     # Strings that name classes and methods
 
@@ -634,6 +627,22 @@ def _tag(atom: Atom) -> str:
     if isinstance(atom, FunctionObject):
         return _tag(atom.bound) if atom.bound is not None else ""
     return atom.tag if isinstance(atom, Instance) else ""
+
+
+def _subscripts(function: ast.AST) -> tuple[set[ast.expr], set[str]]:
+    """Expressions, and names, that a function indexes by a number."""
+    found = [item.value for item in ast.walk(function) if isinstance(item, ast.Subscript) and _is_number(item.slice)]
+    return set(found), {item.id for item in found if isinstance(item, ast.Name)}
+
+
+def _assigned_from(function: ast.AST, node: ast.Call) -> set[str]:
+    return {
+        target.id
+        for item in ast.walk(function)
+        if isinstance(item, ast.Assign) and item.value is node
+        for target in item.targets
+        if isinstance(target, ast.Name)
+    }
 
 
 def _is_number(node: ast.expr) -> bool:

@@ -53,7 +53,10 @@ def members(name: str) -> frozenset[str] | None:
     if module not in STANDARD:
         return None
     found: Any = getattr(importlib.import_module(module), attribute, None)
-    return frozenset(dir(found)) if found is not None else None
+    if found is None:
+        return None
+    # dir() of an enumeration leaves out what its members have: name and value.
+    return frozenset(dir(found)).union(*(vars(base) for base in getattr(found, "__mro__", ())))
 
 
 def has_init(name: str) -> bool:

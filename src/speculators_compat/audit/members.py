@@ -185,17 +185,16 @@ class Members:
             return
         receiver = positional[0].arg
         for node in ast.walk(method.node):
-            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _is_name(node.value, receiver):
-                body.assigned.setdefault(node.attr, [])
-            if isinstance(node, ast.Assign):
+            kind = type(node)
+            if kind is ast.Attribute and isinstance(node.ctx, ast.Store) and _is_name(node.value, receiver):  # type: ignore[attr-defined]
+                body.assigned.setdefault(node.attr, [])  # type: ignore[attr-defined]
+            elif isinstance(node, ast.Assign):
                 for target in node.targets:
                     _record(target, node.value, None, method, receiver, body)
             elif isinstance(node, ast.AnnAssign):
                 _record(node.target, node.value, node.annotation, method, receiver, body)
-            elif isinstance(node, ast.NamedExpr):
-                _record(node.target, node.value, None, method, receiver, body)
-            elif isinstance(node, ast.Call):
-                _read_setattr(node, receiver, body)
+            elif kind is ast.Call:
+                _read_setattr(node, receiver, body)  # type: ignore[arg-type]
 
     def _own(self, atom: Instance | ClassObject, cls: Class, name: str) -> Value | None:
         """The attribute that this class provides; None if it does not."""

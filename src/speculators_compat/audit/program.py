@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import re
 import warnings
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 
 from ..drift import UsageError
@@ -13,8 +15,8 @@ from .values import Binding, Module
 
 __all__ = ["Program", "is_type_checking", "target_bindings"]
 
-# Blocks whose statements run (or may run) at module level.
-DEFINITION = re.compile(r"^(?:async def|class|def)\s+(\w+)|^(\w+)\s*(?::[^=]+)?=", re.MULTILINE)
+# A tree of a 7,000-line module takes some 60 MB; one audit parses about 80 modules, and neighbours share many files.
+KEPT_TREES = 160
 
 
 class Program:
@@ -61,7 +63,7 @@ class Program:
         content = source.read(path) if path else None
         if path is None or content is None:
             return None
-        tree = parse(content, f"{path} of {source.label}")
+        tree = _tree(content, f"{path} of {source.label}")
         lines = content.decode("utf-8", errors="replace").splitlines()
         module = Module(name, path, tree, lines, path.endswith("__init__.py"))
         for binding_name, binding in block_bindings(tree.body, module):
@@ -79,6 +81,21 @@ class Program:
                 parts = path.removesuffix(".py").removesuffix("/__init__").split("/")
                 found.append(".".join(parts))
         return sorted(found, key=lambda module: (module.count("."), module))
+
+
+_trees: OrderedDict[bytes, ast.Module] = OrderedDict()
+
+
+def _tree(content: bytes, name: str) -> ast.Module:
+    """The tree of a file; files that two releases have in common are parsed once."""
+    key = hashlib.sha256(content).digest()
+    if key in _trees:
+        _trees.move_to_end(key)
+    else:
+        _trees[key] = parse(content, name)
+        if len(_trees) > KEPT_TREES:
+            _trees.popitem(last=False)
+    return _trees[key]
 
 
 def parse(content: bytes, name: str) -> ast.Module:
