@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from .binding import Call, Problem, problems, read_call
 from .findings import Finding, Severity, Site, Use
-from .infer import MISSING
+from .infer import MISSING, decorator_names
 from .program import Program
 from .scopes import Scope, parameters_of
 from .signatures import Signature, Signatures
@@ -104,6 +104,7 @@ class Collector(Walker):
             self.workers: tuple[Class, ...] = ()
             self._edges: dict[Function | None, set[Function]] = {}
             self._read: set[str] = set()
+            self._homes: dict[tuple[str, str, bool], str] = {}
             self._subscripts: dict[ast.AST, tuple[set[ast.expr], set[str]]] = {}
         self.signatures._known.clear()
         self._concluding = last
@@ -184,17 +185,18 @@ class Collector(Walker):
 
     # Imports
 
-    def saw_import(self, node: ast.stmt, base: str, name: str, value: Value, scope: WalkScope) -> None:
-        """See :class:`Walker`."""
+    def saw_import(self, node: ast.stmt, base: str, name: str, value: Value, scope: WalkScope) -> Value:
+        """See :class:`Walker`; goes on with a name where it is now, so that what follows is held against it too."""
         if not self._is_api(base):
-            return
+            return value
         site = self._site(node, scope)
         symbol = f"{base}.{name}" if name else base
         if value != MISSING:
             self._use(Use("import", site, symbol, self._symbol(value) or symbol))
-            return
+            return value
         if self.tolerates("ImportError", "ModuleNotFoundError"):
-            return
+            return ANYTHING
+        home = self._home(name or base.rpartition(".")[2], base, not name)
         module_there = self.program.exists(base)
         severity = Severity.IMPORT if scope.function == "<module>" else Severity.RUN
         self._report(
@@ -206,19 +208,28 @@ class Collector(Walker):
                 f"imports {name or base}" + (f" from {base}" if name else ""),
                 f"no {name} in {base}" if module_there else f"no module {base}",
                 severity,
-                self._moved(name or base.rpartition(".")[2], base, not name),
+                self._moved(name or base.rpartition(".")[2], base, not name, home),
             )
         )
+        return self.from_import(home, name) if home and name else ANYTHING
 
-    def _moved(self, name: str, base: str, is_module: bool) -> str:
-        if is_module:
-            homes = [module for module in self.api.modules() if module.rpartition(".")[2] == name]
-        else:
-            homes = self.program.homes(name, self.api.package)
-        parts = set(base.split("."))
-        homes.sort(key=lambda home: (-len(parts & set(home.split("."))), home.count("."), home))
-        if homes:
-            return f"it is in {homes[0]}"
+    def _home(self, name: str, base: str, is_module: bool) -> str:
+        """The module that has a name now: of several, the nearest to where it was."""
+        key = (name, base, is_module)
+        if key not in self._homes:
+            if is_module:
+                homes = [module for module in self.api.modules() if module.rpartition(".")[2] == name]
+            else:
+                homes = self.program.homes(name, self.api.package)
+            parts = set(base.split("."))
+            homes.sort(key=lambda home: (-len(parts & set(home.split("."))), home.count("."), home))
+            self._homes[key] = homes[0] if homes else ""
+        return self._homes[key]
+
+    def _moved(self, name: str, base: str, is_module: bool, home: str = "") -> str:
+        home = home or self._home(name, base, is_module)
+        if home:
+            return f"it is in {home}"
         module = self.program.module(base) if not is_module else None
         near = close(name, module.bindings) if module is not None else ""
         return f"renamed to {near}?" if near else ""
@@ -543,9 +554,11 @@ class Collector(Walker):
         for name in names:
             values = {cls: self.attribute_of(Instance(cls), name) for cls in hosts}
             there = [value for value in values.values() if value is not None and value != MISSING]
-            if there:
-                functions = [atom for value in there for atom in value if isinstance(atom, FunctionObject)]
-                self._rpc_call(node, name, functions, keywords, scope)
+            functions = [atom for value in there for atom in value if isinstance(atom, FunctionObject)]
+            # A worker is a whole object: a method that it only inherits to be overridden is none.
+            real = [atom for atom in functions if not _is_abstract(atom.function)]
+            if there and (real or not functions):
+                self._rpc_call(node, name, real, keywords, scope)
             elif None not in values.values():
                 self._report_rpc(node, name, hosts[0], scope)
 
@@ -627,6 +640,15 @@ def _tag(atom: Atom) -> str:
     if isinstance(atom, FunctionObject):
         return _tag(atom.bound) if atom.bound is not None else ""
     return atom.tag if isinstance(atom, Instance) else ""
+
+
+def _is_abstract(function: Function) -> bool:
+    """A method that is there to be overridden: it is marked so, or does nothing but raise NotImplementedError."""
+    if isinstance(function.node, ast.Lambda):
+        return False
+    body = [item for item in function.node.body if not isinstance(item, ast.Expr)]
+    raises = len(body) == 1 and isinstance(body[0], ast.Raise) and "NotImplementedError" in ast.unparse(body[0])
+    return raises or "abstractmethod" in decorator_names(function)
 
 
 def _subscripts(function: ast.AST) -> tuple[set[ast.expr], set[str]]:

@@ -18,7 +18,7 @@ from .collect import Collected, Collector
 from .findings import Finding, Severity, Site, Use
 from .infer import MISSING
 from .signatures import Signature
-from .values import Atom, ClassObject, FunctionObject, Instance
+from .values import Atom, Class, ClassObject, FunctionObject, Instance
 
 __all__ = ["contract_for", "differences", "merge"]
 
@@ -150,11 +150,11 @@ def _lost(entry: dict[str, Any], site: Site, collector: Collector) -> Iterator[F
 
 def _ask(symbol: str, entry: dict[str, Any], site: Site, collector: Collector) -> list[Finding]:
     owner, _, name = symbol.rpartition(".")
-    if entry["kind"] == "attribute":
+    if entry["kind"] == "attribute" or (entry["kind"] == "call" and name != "__init__"):
         atom = _find(owner, collector)
-        if isinstance(atom, ClassObject) and collector.members.attribute(Instance(atom.cls), name) == MISSING:
+        if isinstance(atom, ClassObject) and _is_gone(atom.cls, name, collector):
             last = owner.rpartition(".")[2]
-            return [Finding("missing-attribute", symbol, name, site, f"reads .{name}", f"{last} has no {name}", Severity.RUN)]
+            return [Finding("missing-attribute", symbol, name, site, f"uses .{name}", f"{last} has no {name}", Severity.RUN)]
     if entry["kind"] == "call" and "call" in entry:
         atom = _find(symbol.removesuffix(".__init__"), collector)
         signature = collector.signatures.of(atom) if atom is not None else None
@@ -166,6 +166,14 @@ def _ask(symbol: str, entry: dict[str, Any], site: Site, collector: Collector) -
             if signature is not None
         ]  # fmt: skip
     return []
+
+
+def _is_gone(cls: Class, name: str, collector: Collector) -> bool:
+    """Whether no class of the API provides the name any more; what torch.nn.Module inherits to everyone does not count."""
+    members = collector.members
+    certain = None not in members.order(cls) and members.attribute(Instance(cls), name) in (MISSING, None)
+    opened = any(isinstance(item, Class) and members.body(item).open_ended for item in members.order(cls))
+    return certain and not opened and members.home(cls, name) is None
 
 
 def _find(symbol: str, collector: Collector) -> Atom | None:

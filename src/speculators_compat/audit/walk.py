@@ -216,8 +216,7 @@ class Walker(Inference):
                 self.saw_import(node, base, "", self.import_name((0, base, ""), scope.module), scope)
                 continue
             value = self.import_name((node.level, node.module or "", alias.name), scope.module)
-            self.saw_import(node, base, alias.name, value, scope)
-            scope.names[alias.asname or alias.name] = value
+            scope.names[alias.asname or alias.name] = self.saw_import(node, base, alias.name, value, scope)
 
     def _walk_Assign(self, node: ast.Assign, scope: WalkScope) -> None:
         value = self.evaluate(node.value, scope)
@@ -527,8 +526,9 @@ class Walker(Inference):
 
     # What an auditor overrides
 
-    def saw_import(self, node: ast.stmt, base: str, name: str, value: Value, scope: WalkScope) -> None:
-        """Called for every import."""
+    def saw_import(self, node: ast.stmt, base: str, name: str, value: Value, scope: WalkScope) -> Value:
+        """Called for every import; gives the value to go on with."""
+        return value
 
     def saw_write(self, node: ast.Attribute, base: Value, scope: Scope) -> None:
         """Called for every attribute that is assigned."""
