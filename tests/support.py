@@ -61,6 +61,14 @@ def speculators_is(release_range: str) -> bool:
     return bool(versions.matches(found.version if found else "0", release_range))
 
 
+def applies_here(drift: Drift) -> bool:
+    """Whether the installed speculators and vLLM are in a drift's ranges."""
+    vllm = versions.installed("vllm")
+    return speculators_is(drift.speculators) and bool(
+        vllm and versions.in_range(vllm.version, drift.since, drift.until) is not False
+    )
+
+
 def applies(drift: Drift) -> pytest.MarkDecorator:
     """Skip where the installed speculators does not have the drift's call site."""
     return pytest.mark.skipif(

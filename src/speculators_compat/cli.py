@@ -171,12 +171,13 @@ def demo(
     ),
     tensor_parallel: Annotated[int, typer.Option(min=1, help="Ranks that share the verifier: 1, 2, 4 or 8.")] = 1,
     layers: Annotated[int, typer.Option(min=2, help="Decoder layers of the tiny verifier, 7 or more.")] = 8,
+    model: Annotated[str, typer.Option(help="Kind of the tiny verifier: kimi_k25, llama, qwen3, ...")] = "kimi_k25",
 ) -> None:
-    """Make a tiny Kimi-K2.5 and conversations, and run the pipeline on them."""
+    """Make a tiny verifier (a Kimi-K2.5) and conversations, and run the pipeline on them."""
     with _exit_codes():
         from .demo import run_demo
 
-        _show(run_demo(out, tensor_parallel, layers))
+        _show(run_demo(out, tensor_parallel, layers, model))
 
 
 @app.command("serve-check")

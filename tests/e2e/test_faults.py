@@ -11,7 +11,7 @@ from speculators_compat import UsageError
 from speculators_compat.drifts import kv_cache_budget
 from tests.e2e.conftest import MAX_LEN, start
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.cell]
 
 TOLERANCE = 2e-5
 llama = pytest.mark.parametrize("engine", [("llama", 1)], indirect=True, ids=["llama-tp1"])
