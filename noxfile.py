@@ -137,7 +137,9 @@ def cell(session: nox.Session, row: dict[str, Any]) -> None:
 def run_cell(session: nox.Session, row: dict[str, Any]) -> None:
     """Exactness, faults, states, one pipeline run, and the drifts that begin or end with this vLLM."""
     install_engine(session, row)
-    run_pytest(session, ["tests/e2e", "tests/drifts"], "not slow", "--cell", *TWO_AT_A_TIME, env=engine_env())
+    run_pytest(
+        session, ["tests/e2e", "tests/drifts"], "not slow", "--cell", "-n", "2", "--dist", "loadgroup", env=engine_env()
+    )
 
 
 @nox.session(python=default_row()["python"])

@@ -19,6 +19,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--cell", action="store_true", help="only the tests of one cell of the matrix")
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """With --cell: tests marked so, and those of the drifts whose range begins or ends with the installed vLLM."""
     if not config.getoption("--cell"):
@@ -29,3 +30,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept = [item for item in items if item.get_closest_marker("cell") or item.path.stem in bounded]
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = kept
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+
+
+def _group(item: pytest.Item) -> str:
+    """Tests that share an engine share a process: one group per engine, the drifts' own, the rest by file."""
+    engine = getattr(item, "callspec", None) and item.callspec.params.get("engine")
+    if engine:
+        return "-".join(map(str, engine))
+    return "drifts" if "drifts" in item.path.parts else item.path.stem

@@ -11,10 +11,15 @@ from speculators_compat import UsageError
 from speculators_compat.drifts import kv_cache_budget
 from tests.e2e.conftest import MAX_LEN, start
 
-pytestmark = [pytest.mark.engine, pytest.mark.cell]
+pytestmark = pytest.mark.engine
 
 TOLERANCE = 2e-5
-llama = pytest.mark.parametrize("engine", [("llama", 1)], indirect=True, ids=["llama-tp1"])
+llama_alone = pytest.mark.parametrize("engine", [("llama", 1)], indirect=True, ids=["llama-tp1"])
+
+
+def llama(test):
+    """On the shared engine: beside every pair of the matrix too."""
+    return pytest.mark.cell(llama_alone(test))
 
 
 @llama
@@ -125,7 +130,7 @@ def _kv_width(generator) -> int:
     return config.num_key_value_heads * head
 
 
-@llama
+@llama_alone
 def test_a_kv_cache_below_one_prompt_is_refused_at_start(engine, monkeypatch):
     monkeypatch.setattr(kv_cache_budget, "_host_budget", lambda *_: 200_000)
     with pytest.raises(UsageError, match=r"KV cache must hold one prompt of max_model_len: 20 blocks of 16"):
