@@ -17,7 +17,7 @@ export SSL_CERT_FILE ?= $(PIP_CERT)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test matrix everything tensor-parallel lint docs bench clean
+.PHONY: help demo test tools matrix everything tensor-parallel lint docs bench clean
 
 help:  ## List the commands
 	@sed -n 's/^\([a-z-]*\): .*## /\1\t/p' $(MAKEFILE_LIST)
@@ -36,6 +36,8 @@ everything: $(TOOLS)/.ready  ## All tests, slow ones too, on every pair of the d
 
 tensor-parallel: $(TOOLS)/.ready  ## Tensor parallel 1, 2 and 8, and 61 layers (about 15 minutes); records benchmarks/results
 	@$(NOX) -s tensor_parallel -- $(ARGS)
+
+tools: $(TOOLS)/.ready  ## nox and uv alone, in .venv-tools
 
 lint: $(TOOLS)/.ready  ## ruff and mypy
 	@$(NOX) -s lint

@@ -63,17 +63,19 @@ def install_package(session: nox.Session, *args: str) -> None:
 
 
 def install_engine(session: nox.Session, row: dict[str, Any]) -> None:
-    """Install one pair, then the package, then prove that the pair is what the row names."""
+    """Install vLLM, then the package, then speculators as a user does; prove that the pair is what the row names."""
     overrides = Path(session.create_tmp()) / "overrides.txt"
     forced = {**{name: row[name] for name in TORCH}, **row["override"]}
     overrides.write_text("".join(f"{name}=={version}\n" for name, version in forced.items()), encoding="utf-8")
-    pins = ("--constraint", f"constraints/vllm-{row['vllm']}.txt", "--override", str(overrides))
-    pair = (f"{row['distribution']}=={row['build']}", f"speculators=={row['speculators']}")
-    session.install(*pair, *TORCH, *group("test"), *pins)
+    pins = f"constraints/vllm-{row['vllm']}.txt"
+    vllm = f"{row['distribution']}=={row['build']}"
+    session.install(vllm, *forced, *group("test"), "--constraint", pins, "--override", str(overrides))
     # Without the pins: they must survive because the package moves nothing, not because held.
     install_package(session)
-    named = [f"{name}=={version}" for name, version in {"speculators": row["speculators"], **forced}.items()]
-    session.run("python", "tools/check_versions.py", f"vllm=={row['build']}", *named, env=engine_env())
+    speculators = f"speculators=={row['speculators']}"
+    session.run(DISTRIBUTION, "install", speculators, env={**engine_env(), "UV_CONSTRAINT": str(ROOT / pins)})
+    named = [f"{name}=={version}" for name, version in forced.items()]
+    session.run("python", "tools/check_versions.py", f"vllm=={row['build']}", speculators, *named, env=engine_env())
 
 
 def run_pytest(

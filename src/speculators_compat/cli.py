@@ -180,6 +180,18 @@ def demo(
         _show(run_demo(out, tensor_parallel, layers, model))
 
 
+@app.command()
+def install(
+    what: Annotated[str, typer.Argument(metavar="SPECULATORS", help="One release: speculators==0.4.0.1.")],
+) -> None:
+    """Install speculators beside the vLLM that is here, whatever bounds it declares; nothing installed moves."""
+    with _exit_codes():
+        from .install import install as add
+
+        for line in add(what):
+            typer.echo(line)
+
+
 @app.command("serve-check")
 def serve_check(
     checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="One epoch's folder of a trained draft.")],
