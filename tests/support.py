@@ -68,6 +68,24 @@ def applies(drift: Drift) -> pytest.MarkDecorator:
     )
 
 
+def vllm_is(since: str | None, until: str | None) -> bool:
+    """Whether the installed vLLM is of ``[since, until)``; False if there is none."""
+    found = versions.installed("vllm")
+    return bool(found and versions.in_range(found.version, since, until))
+
+
+#: Before, vLLM does not know the model, or builds its vision tower on a CUDA device.
+KIMI_REASON = (
+    "vLLM's CPU engine runs Kimi-K2.5 from 0.16 on: "
+    "https://github.com/vllm-project/vllm/blob/v0.15.0/vllm/model_executor/models/kimi_k25.py#L323"
+)
+
+
+def kimi_runs() -> bool:
+    """Whether the installed vLLM can run Kimi-K2.5 on a CPU."""
+    return vllm_is("0.16.0", None)
+
+
 def interruptible() -> None:
     """For ``preexec_fn``: a shell that starts tests in the background leaves SIGINT ignored for all they start."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
