@@ -71,8 +71,9 @@ def activate() -> tuple[Outcome, ...]:
             return outcomes()
         _active = True
         modules = sorted({drift.module for drift in catalogue()})
-        # Our own worker extension is imported before it activates the shim; it is not late.
-        late = [name for name in modules if name in sys.modules and not name.startswith(f"{__package__}.")]
+        # Our own worker extension is imported before it activates the shim, and a vLLM may always be: neither is late.
+        early = (f"{__package__}.", "vllm.")
+        late = [name for name in modules if name in sys.modules and not name.startswith(early)]
         if late and first:
             _say_late(late)
         for module in modules:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from speculators_compat import versions
 from speculators_compat.testing import (
     make_model,
     random_prompts,
@@ -20,17 +19,8 @@ from speculators_compat.testing import (
 #: Tokens of one step; prompts of up to MAX_LEN - 1 tokens are chunked.
 BUDGET = 128
 MAX_LEN = 300
-#: vLLM has Kimi-K2.5 from 0.15.0, whose vision tower asks for a CUDA device even where no picture is ever sent.
-KIMI_SINCE = "0.16.0"
-KIMI_LINK = "https://github.com/vllm-project/vllm/blob/v0.15.1/vllm/model_executor/models/kimi_k25.py"
 #: 1 token, one less and one more than a block of 16, past two blocks, past the budget, past twice the budget.
 LENGTHS = (1, 299, 15, 17, 2, 130, 33, 16, 257, 1, 64, 128)
-
-
-def vllm_has_kimi() -> bool:
-    """Whether the installed vLLM runs Kimi-K2.5 on a CPU."""
-    found = versions.installed("vllm")
-    return found is not None and versions.in_range(found.version, KIMI_SINCE, None) is not False
 
 
 @dataclass
@@ -93,8 +83,6 @@ def models(tmp_path_factory):
 def engine(request, models):
     """The engine that ``request.param`` names: (kind, tensor parallel size)."""
     kind, tensor_parallel_size = request.param
-    if kind == "kimi_k25" and not vllm_has_kimi():
-        pytest.skip(f"Kimi-K2.5 runs on a CPU from vLLM {KIMI_SINCE} on: {KIMI_LINK}")
     layer_ids = [3, 0, 5, 1]
     running = start(kind, models(kind, num_hidden_layers=6), layer_ids, tensor_parallel_size=tensor_parallel_size)
     yield running

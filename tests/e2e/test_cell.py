@@ -20,8 +20,7 @@ from speculators_compat.drifts import catalogue
 from speculators_compat.pipeline.config import load_config
 from speculators_compat.store import verify
 from speculators_compat.testing import reference_hidden_states, relative_error
-from tests.e2e.conftest import KIMI_SINCE, vllm_has_kimi
-from tests.support import applies_here, run_python
+from tests.support import applies_here, kimi_runs, run_python
 
 pytestmark = [pytest.mark.engine, pytest.mark.cell]
 
@@ -53,7 +52,7 @@ def test_every_drift_is_in_the_state_that_its_range_says():
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
     """The demo's pipeline, float32 and small, on Kimi where this vLLM has it."""
-    kind = "kimi_k25" if vllm_has_kimi() else "llama"
+    kind = "kimi_k25" if kimi_runs() else "llama"
     demo = prepare_demo(tmp_path_factory.mktemp("cell") / "demo", kind=kind)
     content = yaml.safe_load(demo.read_text())
     content["prepare"] |= {"max_samples": SAMPLES}
@@ -96,5 +95,3 @@ def test_versions(record_property):
         found = versions.installed(name)
         assert found is not None
         record_property(f"version_{name}", found.version)
-    assert KIMI_SINCE  # recorded with the cell: whether Kimi ran
-    record_property("kimi", str(vllm_has_kimi()))

@@ -6,6 +6,7 @@ import pytest
 
 from speculators_compat.capture import loop
 from speculators_compat.capture.ledger import CaptureError, Ledger
+from tests.support import KIMI_REASON, kimi_runs
 
 pytestmark = pytest.mark.engine
 
@@ -13,13 +14,14 @@ TOLERANCE = 2e-5
 #: These depend on vLLM and the capture alone: one pair shows them.
 default_pair = pytest.mark.default_pair
 cell = pytest.mark.cell
+kimi = pytest.mark.skipif(not kimi_runs(), reason=KIMI_REASON)
 KINDS = [
     pytest.param(("llama", 1), marks=cell),
     pytest.param(("qwen3", 1), marks=default_pair),
     pytest.param(("qwen3_moe", 1), marks=default_pair),
     pytest.param(("gemma3", 1), marks=default_pair),
-    pytest.param(("kimi_k25", 1), marks=[cell, default_pair]),
-    ("kimi_k25", 2),
+    pytest.param(("kimi_k25", 1), marks=[cell, default_pair, kimi]),
+    pytest.param(("kimi_k25", 2), marks=kimi),
 ]
 
 every_engine = pytest.mark.parametrize("engine", KINDS, indirect=True, ids=lambda k: f"{k[0]}-tp{k[1]}")
