@@ -35,7 +35,7 @@ class _Os(wrapt.ObjectProxy):
     @property
     def environ(self) -> Mapping[str, str]:
         """The environment, in which the libraries' names are always read."""
-        return self._self_environ  # type: ignore[no-any-return]
+        return self._self_environ
 
 
 def all_named(value: str | None) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import wrapt
 
+from ..calls import accepts
 from ..drift import Drift, wrap
 from ._generator import GENERATOR, from_generator
 
@@ -29,7 +30,10 @@ def _resolve(executor: Any, specs_by_worker: list[dict[str, Any]]) -> None:
 
     specs = [spec for worker in specs_by_worker for spec in worker.values()]
     layout = resolve_kv_cache_layout(executor.vllm_config, executor.get_supported_kv_cache_layouts(), specs)
-    executor.set_kv_cache_layout(layout.name)
+    arguments = {}
+    if accepts(executor.set_kv_cache_layout, "cp_kv_cache_interleave_size"):  # from 0.33 on
+        arguments = {"cp_kv_cache_interleave_size": executor.vllm_config.parallel_config.cp_kv_cache_interleave_size}
+    executor.set_kv_cache_layout(layout.name, **arguments)
 
 
 def _proxied(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

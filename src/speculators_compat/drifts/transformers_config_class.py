@@ -1,4 +1,4 @@
-"""transformers 5 made its config a dataclass: what it generates takes the place of pydantic's in speculators' configs."""
+"""transformers 5 made its config a dataclass, whose generated methods take pydantic's place in speculators' configs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _without_class_variables(wrapped: Any, instance: Any, args: tuple[Any, ...],
 
 def _no_validation(original: Any) -> Any:
     def validate(self: Any) -> None:
-        """transformers 5 calls this on every new config; the name is pydantic's, whose fields are valid by now."""
+        """Called by transformers 5 on every new config; the name is pydantic's, whose fields are valid by now."""
 
     return validate
 

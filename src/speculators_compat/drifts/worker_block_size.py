@@ -1,4 +1,4 @@
-"""A block size that the caller names pins vLLM to it, backends that cannot use it fail or are passed over.
+"""A block size that the caller names pins vLLM to it: backends that cannot use it fail or are passed over.
 
 Left out, each worker settles it for its attention backend once the model is loaded, and the parent reads it off the KV
 cache specs, as the engine core does.
@@ -23,7 +23,9 @@ def _read_back(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[
 
 
 def _scheduled(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return wrapped(*args, **{**kwargs, "block_size": kwargs["vllm_config"].cache_config.block_size})
+    if "block_size" in kwargs:  # 0.4 passes the constant that it had asked for
+        kwargs = {**kwargs, "block_size": kwargs["vllm_config"].cache_config.block_size}
+    return wrapped(*args, **kwargs)
 
 
 def _pins() -> bool:
