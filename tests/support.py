@@ -61,11 +61,34 @@ def speculators_is(release_range: str) -> bool:
     return bool(versions.matches(found.version if found else "0", release_range))
 
 
+def vllm_is(since: str | None, until: str | None) -> bool:
+    """Whether the installed vLLM is in ``[since, until)``; False if there is none."""
+    found = versions.installed("vllm")
+    return bool(found and versions.in_range(found.version, since, until))
+
+
 def applies(drift: Drift) -> pytest.MarkDecorator:
     """Skip where the installed speculators does not have the drift's call site."""
     return pytest.mark.skipif(
         not speculators_is(drift.speculators), reason=f"speculators is not in {drift.speculators}: {drift.upstream}"
     )
+
+
+def applies_here(drift: Drift) -> bool:
+    """Whether the installed speculators and vLLM are in a drift's ranges."""
+    return speculators_is(drift.speculators) and vllm_is(drift.since, drift.until)
+
+
+#: Before, vLLM does not know the model, or builds its vision tower on a CUDA device.
+KIMI_REASON = (
+    "vLLM's CPU engine runs Kimi-K2.5 from 0.16 on: "
+    "https://github.com/vllm-project/vllm/blob/v0.15.0/vllm/model_executor/models/kimi_k25.py#L323"
+)
+
+
+def kimi_runs() -> bool:
+    """Whether the installed vLLM can run Kimi-K2.5 on a CPU."""
+    return vllm_is("0.16.0", None)
 
 
 def interruptible() -> None:
