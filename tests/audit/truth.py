@@ -66,7 +66,6 @@ TOO_OLD = [
     Truth("0.4.0.1", "block_size", 158, "0.11.0", "0.11.1"),
     Truth("0.4.0.1", "embed_input_ids", 38, "0.11.0", "0.11.1"),
     Truth("0.4.0.1", "sample_tokens", 315, "0.11.0", "0.11.1"),
-    Truth("0.4.0.1", "is_encoder_decoder", 219, "0.11.0", "0.11.1"),
 ]
 
 

@@ -103,6 +103,17 @@ API = {
             def __init__(self):
                 self.language_model = Plain()
     """,
+    "vllm/abstract.py": """
+        from abc import ABC, abstractmethod
+        class Base(ABC):
+            @abstractmethod
+            def work(self): ...
+            @abstractmethod
+            def rest(self): ...
+        class Real(Base):
+            def rest(self): ...
+        def make() -> Base: ...
+    """,
     "vllm/worker.py": """
         import torch
         class Runner:
@@ -152,6 +163,7 @@ FITS = [
     "import vllm\nllm = vllm.LLM('m')\nfor out in llm.generate([]):\n    out.pieces[0].text",
     "from vllm.config import SchedulerConfig\nSchedulerConfig(max_model_len=1, policy='x').max_num_seqs",
     "from vllm.config import Mode\nMode.ON.name",
+    "from vllm.abstract import Real, make\nReal().rest()\nmake().work()",
     "try:\n    from vllm.gone import x\nexcept ImportError:\n    x = None",
     "from vllm import LLM\nllm = LLM('m')\nif hasattr(llm, 'novel'):\n    llm.novel()",
     "from vllm import LLM\nllm = LLM('m')\ngetattr(llm, 'novel', None)",
@@ -193,6 +205,7 @@ MISFITS = [
     ("from vllm.config import CacheConfig\nCacheConfig(num_blocks=1)", [("ignored-argument", "num_blocks", 2)]),
     ("from vllm.config import CacheConfig\nCacheConfig().num_block = 1", [("missing-attribute", "num_block", 2)]),
     ("from vllm.config import Mode\nMode.OFF", [("missing-attribute", "OFF", 2)]),
+    ("from vllm.abstract import Real\nReal().work()", [("missing-attribute", "work", 2)]),
     ("from functools import partial\nfrom vllm import LLM\npartial(LLM('m').generate, params=1)()", [("missing-argument", "prompts", 3)]),
 ]  # fmt: skip
 

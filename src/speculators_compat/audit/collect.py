@@ -25,6 +25,7 @@ from .values import (
     FunctionObject,
     Instance,
     Mapping,
+    Module,
     ModuleObject,
     Partial,
     Text,
@@ -105,6 +106,7 @@ class Collector(Walker):
             self._edges: dict[Function | None, set[Function]] = {}
             self._read: set[str] = set()
             self._homes: dict[tuple[str, str, bool], str] = {}
+            self._built: set[Class] = set()
             self._subscripts: dict[ast.AST, tuple[set[ast.expr], set[str]]] = {}
         self.signatures._known.clear()
         self._concluding = last
@@ -213,6 +215,14 @@ class Collector(Walker):
         )
         return self.from_import(home, name) if home and name else ANYTHING
 
+    def elsewhere(self, origin: tuple[int, str, str], importer: Module) -> Value:
+        """See :class:`Inference`; only for the code under audit: inside the API a failed import is what it is."""
+        level, base, name = origin
+        if level or not name or self._is_api(importer.name) or not self._is_api(base):
+            return MISSING
+        home = self._home(name, base, False)
+        return self.from_import(home, name) if home else MISSING
+
     def _home(self, name: str, base: str, is_module: bool) -> str:
         """The module that has a name now: of several, the nearest to where it was."""
         key = (name, base, is_module)
@@ -268,7 +278,7 @@ class Collector(Walker):
             # What the code itself puts there answers for what it reads, not for what it meant to set.
             look_up = self.members.attribute if write and isinstance(atom, Instance) else self.attribute_of
             found = look_up(atom, name) if self._of_api(atom) else None  # type: ignore[operator]
-            if found == MISSING:
+            if found == MISSING or (found and self._is_unimplemented(atom, found)):
                 missing.append(atom)
             elif found is None:
                 unsure = True
@@ -281,6 +291,11 @@ class Collector(Walker):
             return False
         self._report_attribute(node, name, certain, scope, write)
         return not present and not unsure
+
+    def _is_unimplemented(self, atom: Atom, found: Value) -> bool:
+        """Whether an object that the code itself builds only inherits a method that is there to be overridden."""
+        built = isinstance(atom, Instance) and atom.cls in self._built
+        return built and all(isinstance(item, FunctionObject) and _is_abstract(item.function) for item in found)
 
     def _use_attribute(self, node: ast.AST, name: str, atom: Atom, scope: Scope) -> None:
         owner = ""
@@ -360,6 +375,7 @@ class Collector(Walker):
             if keyword.arg in MIXIN_KEYWORDS:
                 self._mixin(keyword.value, keywords[keyword.arg], scope)
         self._inner_call(callee, node, arguments, keywords)
+        self._built |= {atom.cls for atom in callee if isinstance(atom, ClassObject)}
         self._check_call(node, call, callee, scope)
         self._check_getattr(node, callee, arguments, scope)
         if isinstance(node.func, ast.Attribute) and node.func.attr in RPC_METHODS:

@@ -189,7 +189,8 @@ class Inference:
         """The value of one binding in its scope."""
         node = item.node
         if item.imported is not None:
-            return self.import_name(item.imported, scope.module)
+            found = self.import_name(item.imported, scope.module)
+            return self.elsewhere(item.imported, scope.module) if found == MISSING else found
         if isinstance(node, ast.ClassDef):
             return frozenset({ClassObject(self.cls(node, scope))})
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -666,6 +667,10 @@ class Inference:
     ) -> Value:
         """Called for every call; gives the value to go on with."""
         return result
+
+    def elsewhere(self, origin: tuple[int, str, str], importer: Module) -> Value:
+        """What an import that fails was meant to bind."""
+        return MISSING
 
     def attribute_given(self, cls: Class, name: str) -> Value | None:
         """What an audited class keeps under a name, as far as its methods were walked."""

@@ -37,23 +37,31 @@ PATCHED_PACKAGE = "speculators"
 
 
 @functools.lru_cache(maxsize=1)
+def _written() -> dict[str, dict[str, Any]]:
+    text = resources.files(__package__).joinpath("records.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
 def records() -> dict[str, dict[str, Any]]:
     """Drift id to its record, as written."""
-    text = resources.files(__package__).joinpath("records.toml").read_text(encoding="utf-8")
-    found: dict[str, dict[str, Any]] = tomllib.loads(text)["drift"]
-    return found
+    return _written()["drift"]
 
 
 def linked(finding: Finding, caller: Source, api: Source) -> Finding:
     """The finding with the drift that concerns it, and whether that mends it in this pair."""
-    drift_id = finding.drift or next((name for name, record in records().items() if _concerns(record, finding)), None)
-    if drift_id is None:
+    reason = _written()["harmless"].get(described(finding))
+    if reason:
+        return finding.with_(severity=Severity.NOTE, hint=reason)
+    named = [finding.drift] if finding.drift else [name for name, item in records().items() if _concerns(item, finding)]
+    states = {name: _state(_drifts().get(name), name, caller, api) for name in named}
+    if not states:
         return finding
+    # Of several, for instance one for each speculators, the one that is for this pair.
+    drift_id = next((name for name, state in states.items() if state == MENDED), next(iter(states)))
     severity = records().get(drift_id, {}).get("severity")
     if severity and finding.kind != "changed-behaviour":
         finding = finding.with_(severity=Severity(severity))
-    drift = _drifts().get(drift_id)
-    return finding.with_(drift=drift_id, state=_state(drift, drift_id, caller, api))
+    return finding.with_(drift=drift_id, state=states[drift_id])
 
 
 def behaviours(found: Collected, caller: Source, api: Source) -> Iterator[Finding]:
