@@ -17,7 +17,7 @@ export SSL_CERT_FILE ?= $(PIP_CERT)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test tools matrix everything tensor-parallel lint docs bench clean
+.PHONY: help demo test tools matrix everything tensor-parallel lint docs bench audit clean
 
 help:  ## List the commands
 	@sed -n 's/^\([a-z-]*\): .*## /\1\t/p' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ lint: $(TOOLS)/.ready  ## ruff and mypy
 
 docs: $(TOOLS)/.ready  ## Build the documentation into build/site
 	@$(NOX) -s docs
+
+audit: $(TOOLS)/.ready  ## The audit over every published release (downloads their sources once)
+	@$(NOX) -s audit -- $(ARGS)
 
 bench: $(TOOLS)/.ready  ## Run the benchmarks that need no engine
 	@$(NOX) -s bench -- $(ARGS)

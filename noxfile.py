@@ -171,3 +171,12 @@ def bench(session: nox.Session) -> None:
     """The benchmarks that need no engine."""
     install_package(session)
     session.run("python", "benchmarks/import_cost.py", *session.posargs)
+
+
+@nox.session
+def audit(session: nox.Session) -> None:
+    """The audit over every published release; their sources are fetched once (some GB of downloads)."""
+    install_package(session, *group("test"))
+    cache = os.environ.get("SPECULATORS_COMPAT_CACHE", str(ROOT / ".nox" / "audit-cache"))
+    env: dict[str, str | None] = {"SPECULATORS_COMPAT_CACHE": cache, "AUDIT_FETCH": "1"}
+    run_pytest(session, ["tests/audit"], "not engine", env=env)

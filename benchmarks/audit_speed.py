@@ -1,7 +1,8 @@
 """How long an audit takes: one pair, and one speculators against every vLLM release of the list.
 
-Each runs as a user runs it, in a fresh interpreter. The sources must be in the cache (docs/audit.md): fetching is not
-timed. Run: ``python benchmarks/audit_speed.py RELEASE [RELEASE ...]``. Writes ``benchmarks/results/audit.json``, seconds.
+Each runs as a user runs it, in a fresh interpreter. The sources must be in the cache (docs/audit.md): fetching is
+not timed. Run: ``python benchmarks/audit_speed.py RELEASE [RELEASE ...]``.
+Writes ``benchmarks/results/audit.json``, seconds.
 """
 
 from __future__ import annotations

@@ -242,7 +242,8 @@ def serve_check(
 @app.command()
 def audit(
     code: Annotated[
-        str, typer.Argument(metavar="[CODE]", help="speculators as a release, wheel or folder, or a script of your own.")
+        str,
+        typer.Argument(metavar="[CODE]", help="speculators as a release, wheel or folder, or a script of your own."),
     ] = "installed",
     vllm: Annotated[
         list[str] | None, typer.Option(help="Release, wheel or folder; default: the installed one. May be repeated.")
@@ -270,7 +271,9 @@ def audit(
         if len(chosen) > 1:
             raise UsageError("One output format.", " and ".join(f"--{name}" for name in chosen), "Choose one.")
         code_ = run(
-            Request(code, tuple(vllm or ()), diff, written_for, tuple(model or ()), (chosen or ["text"])[0], strict, out)
+            Request(
+                code, tuple(vllm or ()), diff, written_for, tuple(model or ()), (chosen or ["text"])[0], strict, out
+            )
         )
         raise typer.Exit(code_)
 

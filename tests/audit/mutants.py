@@ -63,7 +63,12 @@ TARGETS = [
     ("vllm.model_executor.models.llama", "LlamaDecoderLayer.forward", ["positions", "residual"], 0),
 ]
 FIELDS = [
-    ("vllm.config.cache", "CacheConfig", ["gpu_memory_utilization", "enable_prefix_caching"], ["cache_dtype", "sliding_window"]),
+    (
+        "vllm.config.cache",
+        "CacheConfig",
+        ["gpu_memory_utilization", "enable_prefix_caching"],
+        ["cache_dtype", "sliding_window"],
+    ),
     ("vllm.config.scheduler", "SchedulerConfig", ["max_num_seqs", "is_encoder_decoder"], ["policy", "stream_interval"]),
     ("vllm.config.parallel", "ParallelConfig", ["tensor_parallel_size", "worker_extension_cls"], ["enable_eplb"]),
     ("vllm.config.model", "ModelConfig", ["trust_remote_code", "enforce_eager"], ["tokenizer_mode"]),
@@ -173,7 +178,13 @@ def _reorder(node: Definition) -> None:
 
 def _field(node: Definition, name: str) -> ast.AnnAssign | ast.Assign:
     for item in node.body:
-        target = item.target if isinstance(item, ast.AnnAssign) else item.targets[0] if isinstance(item, ast.Assign) else None
+        target = (
+            item.target
+            if isinstance(item, ast.AnnAssign)
+            else item.targets[0]
+            if isinstance(item, ast.Assign)
+            else None
+        )
         if isinstance(target, ast.Name) and target.id == name:
             return item
     raise LookupError(name)

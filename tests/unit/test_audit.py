@@ -170,7 +170,7 @@ FITS = [
     "from vllm import LLM\nllm = LLM('m')\nllm._mine = 1\nllm._mine",
     "from vllm import LLM\nkw = {'dtype': 'auto'}\nkw['seed'] = 3\nLLM('m', **kw)",
     "from vllm import LLM\nLLM('m', **anything())",
-    "from vllm.outputs import Output\ndef f(x):\n    if isinstance(x, Output):\n        x.request_id\n    else:\n        x.whatever\nf(3)",
+    "from vllm.outputs import Output\ndef f(x):\n    if isinstance(x, Output):\n        x.pieces\n    else: x.z\nf(3)",
 ]
 
 
@@ -190,23 +190,71 @@ MISFITS = [
     ("from vllm import LLM\nLLM('m', 'n')", [("too-many-arguments", "2", 2)]),
     ("from vllm import LLM\nLLM('m', model='n')", [("repeated-argument", "model", 2)]),
     ("from vllm import LLM\nLLM('m').generate([])[0].first.txt", [("missing-attribute", "txt", 2)]),
-    ("from vllm import LLM\nout = LLM('m').generate([])\nout = out[0]\nout.piece", [("missing-attribute", "piece", 4)]),
-    ("from vllm import LLM\ndef f(o):\n    o.piece\nfor o in LLM('m').generate([]):\n    f(o)", [("missing-attribute", "piece", 3)]),
+    (
+        ("from vllm import LLM\n"
+         "out = LLM('m').generate([])\n"
+         "out = out[0]\n"
+         "out.piece"),
+        [("missing-attribute", "piece", 4)],
+    ),
+    (
+        ("from vllm import LLM\n"
+         "def f(o):\n"
+         "    o.piece\n"
+         "for o in LLM('m').generate([]):\n"
+         "    f(o)"),
+        [("missing-attribute", "piece", 3)],
+    ),
     ("from vllm import LLM\n[o.piece for o in LLM('m').generate([])]", [("missing-attribute", "piece", 2)]),
-    ("from vllm import LLM\nclass A:\n    def __init__(self):\n        self.llm = LLM('m')\n    def go(self):\n        self.llm.run()",
-     [("missing-attribute", "run", 6)]),
-    ("from vllm import LLM\ndef make():\n    return LLM('m')\nwith open('x'):\n    make().run()", [("missing-attribute", "run", 5)]),
-    ("from vllm import LLM\nllm = None\nwhile True:\n    if llm:\n        llm.run()\n    llm = LLM('m')", [("missing-attribute", "run", 5)]),
+    (
+        ("from vllm import LLM\n"
+         "class A:\n"
+         "    def __init__(self):\n"
+         "        self.llm = LLM('m')\n"
+         "    def go(self):\n"
+         "        self.llm.run()"),
+        [("missing-attribute", "run", 6)],
+    ),
+    (
+        ("from vllm import LLM\n"
+         "def make():\n"
+         "    return LLM('m')\n"
+         "with open('x'):\n"
+         "    make().run()"),
+        [("missing-attribute", "run", 5)],
+    ),
+    (
+        ("from vllm import LLM\n"
+         "llm = None\n"
+         "while True:\n"
+         "    if llm:\n"
+         "        llm.run()\n"
+         "    llm = LLM('m')"),
+        [("missing-attribute", "run", 5)],
+    ),
     ("from vllm import LLM\ngetattr(LLM('m'), 'run')", [("missing-attribute", "run", 2)]),
     ("from vllm.config import SchedulerConfig\nSchedulerConfig()", [("missing-argument", "max_model_len", 2)]),
-    ("from vllm.config import SchedulerConfig\nSchedulerConfig(max_model_len=1, novel=2)", [("unexpected-argument", "novel", 2)]),
-    ("from vllm.config import SchedulerConfig\nSchedulerConfig(max_model_len=1).max_model_len", [("missing-attribute", "max_model_len", 2)]),
+    (
+        ("from vllm.config import SchedulerConfig\n"
+         "SchedulerConfig(max_model_len=1, novel=2)"),
+        [("unexpected-argument", "novel", 2)],
+    ),
+    (
+        ("from vllm.config import SchedulerConfig\n"
+         "SchedulerConfig(max_model_len=1).max_model_len"),
+        [("missing-attribute", "max_model_len", 2)],
+    ),
     ("from vllm.config import CacheConfig\nCacheConfig(novel=1)", [("ignored-argument", "novel", 2)]),
     ("from vllm.config import CacheConfig\nCacheConfig(num_blocks=1)", [("ignored-argument", "num_blocks", 2)]),
     ("from vllm.config import CacheConfig\nCacheConfig().num_block = 1", [("missing-attribute", "num_block", 2)]),
     ("from vllm.config import Mode\nMode.OFF", [("missing-attribute", "OFF", 2)]),
     ("from vllm.abstract import Real\nReal().work()", [("missing-attribute", "work", 2)]),
-    ("from functools import partial\nfrom vllm import LLM\npartial(LLM('m').generate, params=1)()", [("missing-argument", "prompts", 3)]),
+    (
+        ("from functools import partial\n"
+         "from vllm import LLM\n"
+         "partial(LLM('m').generate, params=1)()"),
+        [("missing-argument", "prompts", 3)],
+    ),
 ]  # fmt: skip
 
 
@@ -240,7 +288,11 @@ llm.collective_rpc("get_specs")
 
 
 def test_worker_extension_rpc_guard_and_rebound_method_are_followed(found):
-    changes = {"vllm/config/parts.py": API["vllm/config/parts.py"].replace('dtype: str = "auto"', 'worker_extension_cls: str = ""')}
+    changes = {
+        "vllm/config/parts.py": API["vllm/config/parts.py"].replace(
+            'dtype: str = "auto"', 'worker_extension_cls: str = ""'
+        )
+    }
     assert set(found(EXTENSION, changes)) == {
         ("refused-by-guard", "SupportsIt", 12),
         ("missing-attribute", "embedd", 7),
@@ -283,7 +335,9 @@ def test_an_owner_that_can_no_longer_be_followed_is_asked_by_name(found):
 
 
 def test_since_names_the_first_release_that_has_the_mismatch(write):
-    caller = open_source("speculators", str(write({"s.py": "from vllm import LLM\nLLM('m').generate([])"}, "c") / "s.py"))
+    caller = open_source(
+        "speculators", str(write({"s.py": "from vllm import LLM\nLLM('m').generate([])"}, "c") / "s.py")
+    )
     renamed = API["vllm/entrypoints/llm.py"].replace("def generate", "def run")
     newer = {**API, "vllm/entrypoints/llm.py": renamed, "vllm/_version.py": "__version__ = '1.3.0'"}
     apis = [open_source("vllm", str(write(API, "old"))), open_source("vllm", str(write(newer, "new")))]
@@ -354,7 +408,9 @@ def test_a_wheel_is_read_in_place(tmp_path, write):
     assert report.apis[0].release == "1.2.0"
 
 
-@pytest.mark.parametrize("name", ["../vllm/evil.py", "/vllm/evil.py", "vllm/../../evil.py", "C:/evil.py", "..\\evil.py"])
+@pytest.mark.parametrize(
+    "name", ["../vllm/evil.py", "/vllm/evil.py", "vllm/../../evil.py", "C:/evil.py", "..\\evil.py"]
+)
 def test_a_wheel_with_paths_outside_its_root_is_refused(tmp_path, name):
     with pytest.raises(UsageError, match="inside its root"):
         open_source("vllm", str(_wheel(tmp_path / "vllm-1-py3-none-any.whl", {**API, name: ""})))

@@ -15,7 +15,6 @@ from .values import (
     ExternalInstance,
     Instance,
     Mapping,
-    ModuleObject,
     Sequence,
     Text,
     Value,
@@ -29,16 +28,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Annotations"]
 
-SEQUENCES = set(
-    """list List tuple Tuple set Set frozenset FrozenSet deque Deque Sequence MutableSequence Iterable Iterator Collection
-    Generator AsyncGenerator AsyncIterator AsyncIterable AbstractSet KeysView ValuesView""".split()
-)
-MAPPINGS = set("dict Dict Mapping MutableMapping defaultdict DefaultDict OrderedDict".split())
+SEQUENCES = {
+    "list", "List", "tuple", "Tuple", "set", "Set", "frozenset", "FrozenSet", "deque", "Deque", "Sequence",
+    "MutableSequence", "Iterable", "Iterator", "Collection", "Generator", "AsyncGenerator", "AsyncIterator",
+    "AsyncIterable", "AbstractSet", "KeysView", "ValuesView",
+}  # fmt: skip
+MAPPINGS = {"dict", "Dict", "Mapping", "MutableMapping", "defaultdict", "DefaultDict", "OrderedDict"}
 # X[T] that is a T to whoever reads it.
-TRANSPARENT = set(
-    """Annotated ClassVar Final InitVar Required NotRequired ReadOnly SkipValidation Awaitable Type type cached_property
-    Optional""".split()
-)
+TRANSPARENT = {
+    "Annotated", "ClassVar", "Final", "InitVar", "Required", "NotRequired", "ReadOnly", "SkipValidation",
+    "Awaitable", "Type", "type", "cached_property", "Optional",
+}  # fmt: skip
 LAST_ARGUMENT = {"Coroutine"}
 # Modules of an API in which "some module" is a whole model; deeper down it is any layer.
 NOT_WHOLE_MODELS = (".model_executor.models.", ".model_executor.layers.", ".compilation.", ".lora.")
@@ -137,7 +137,10 @@ class Annotations:
     def _subscript(self, node: ast.Subscript, scope: Scope, owner: Class | None) -> Value:
         name = node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", "")
         arguments = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        values = lambda: [self.value(argument, scope, owner) for argument in arguments]  # noqa: E731 - lazily
+
+        def values() -> list[Value]:
+            return [self.value(argument, scope, owner) for argument in arguments]
+
         if name == "Literal":
             texts = [a.value for a in arguments if isinstance(a, ast.Constant) and isinstance(a.value, str)]
             return frozenset(Text(text) for text in texts) or ANYTHING

@@ -137,9 +137,8 @@ class Collector(Walker):
         starting = self._starting()
         results = []
         for finding, function in self._found.values():
-            if finding.severity is Severity.RUN and function in starting:
-                finding = finding.with_(severity=Severity.START)
-            results.append(finding)
+            starts = finding.severity is Severity.RUN and function in starting
+            results.append(finding.with_(severity=Severity.START) if starts else finding)
         return sorted(results, key=Finding.sort_key)
 
     def _starting(self) -> set[Function | None]:
@@ -276,8 +275,10 @@ class Collector(Walker):
             if atom is NONE:
                 continue
             # What the code itself puts there answers for what it reads, not for what it meant to set.
-            look_up = self.members.attribute if write and isinstance(atom, Instance) else self.attribute_of
-            found = look_up(atom, name) if self._of_api(atom) else None  # type: ignore[operator]
+            found: Value | None = None
+            if self._of_api(atom):
+                own = write and isinstance(atom, Instance)
+                found = self.members.attribute(atom, name) if own else self.attribute_of(atom, name)  # type: ignore[arg-type]
             if found == MISSING or (found and self._is_unimplemented(atom, found)):
                 missing.append(atom)
             elif found is None:
@@ -285,7 +286,7 @@ class Collector(Walker):
             else:
                 present = True
                 self._use_attribute(node, name, atom, scope)
-        tagged = [atom for atom in missing if isinstance(atom, Instance) and atom.tag]
+        tagged: list[Atom] = [atom for atom in missing if isinstance(atom, Instance) and atom.tag]
         certain = missing if missing and not present and not unsure else tagged
         if not certain or self.tolerates("AttributeError"):
             return False
@@ -440,11 +441,12 @@ class Collector(Walker):
             "missing-argument": f"{problem.name} is required",
             "ignored-argument": f"{problem.name} is not a field, and dropped without a word",
         }.get(problem.kind, f"takes {signature.text()}")
-        silent = problem.kind == "ignored-argument"
+        severity = Severity.SILENT if problem.kind == "ignored-argument" else self._when(scope)
+        hint = self._renamed_argument(call, signature, problem)
         self._report(
             Finding(
                 problem.kind, signature.symbol, problem.name, self._argument_site(node, problem, scope), passed, wanted,
-                Severity.SILENT if silent else self._when(scope), self._renamed_argument(call, signature, problem), tags,
+                severity, hint, tags,
             )
         )  # fmt: skip
 
@@ -479,9 +481,7 @@ class Collector(Walker):
                     self._read.add(atom.text)
                     self._check_attribute(node, atom.text, arguments[0], scope)
 
-    def _inner_call(
-        self, callee: Value, node: ast.Call, arguments: list[Value], keywords: dict[str, Value]
-    ) -> None:
+    def _inner_call(self, callee: Value, node: ast.Call, arguments: list[Value], keywords: dict[str, Value]) -> None:
         """A call inside the code under audit: what it passes is what the parameters are."""
         if External("types.MethodType") in callee and len(arguments) == 2:
             self._bind_method(arguments[0], arguments[1])
@@ -544,7 +544,7 @@ class Collector(Walker):
                 self._check_clash(node, cls, scope)
 
     def _check_clash(self, node: ast.expr, cls: Class, scope: Scope) -> None:
-        """The API refuses an extension that has a name of its worker: names that do not begin with two underscores."""
+        """The API refuses an extension that has a name of its worker; two leading underscores are exempt."""
         own = [name for name in self.members.body(cls).names if not name.startswith("__")]
         for name in own:
             for worker in self._workers:

@@ -59,8 +59,8 @@ def run(request: Request) -> int:
             raise UsageError("--diff compares two releases.", "--vllm or --sarif beside it", "Leave it out.")
         old, new = (open_source("vllm", where) for where in request.diff)
         difference = compare_releases(caller, old, new, models)
-        shown = {"json": difference.as_dict, "markdown": difference.as_markdown}.get(request.form, difference.as_renderable)()
-        _show(shown, request.out)
+        forms = {"json": difference.as_dict, "markdown": difference.as_markdown, "text": difference.as_renderable}
+        _show(forms[request.form](), request.out)
         return 1 if difference.breaks else 0
     apis = [open_source("vllm", where) for where in request.vllm or ("installed",)]
     written_for = open_source("vllm", request.written_for) if request.written_for else None
@@ -71,16 +71,19 @@ def run(request: Request) -> int:
 
 
 def _caller(code: str) -> Source:
-    """speculators by default; a folder that is no speculators is a package of the user's own."""
+    """The installed speculators by default; a folder that is no speculators is a package of the user's own."""
     path = Path(code).expanduser()
-    if path.is_dir() and not any((root / "speculators" / "__init__.py").is_file() for root in (path, path / "src")):
-        if path.name != "speculators":
-            if not (path / "__init__.py").is_file():
-                raise UsageError(
-                    "A folder under audit must be a Python package.", f"{path} without __init__.py", "Name the package or a script."
-                )
-            return FolderSource(path.resolve().name, path.resolve().parent, path.name, "unknown")
-    return open_source("speculators", code)
+    is_speculators = any((root / "speculators" / "__init__.py").is_file() for root in (path, path / "src"))
+    if not path.is_dir() or is_speculators or path.name == "speculators":
+        return open_source("speculators", code)
+    if not (path / "__init__.py").is_file():
+        raise UsageError(
+            "A folder under audit must be a Python package.",
+            f"{path} without __init__.py",
+            "Name the package or a script.",
+        )
+    whole = path.resolve()
+    return FolderSource(whole.name, whole.parent, whole.name, "unknown")
 
 
 def _model(name: str) -> str:
@@ -90,7 +93,9 @@ def _model(name: str) -> str:
         return f"vllm.model_executor.models.{module}.{cls}"
     if name.count(".") < 2:
         raise UsageError(
-            "A model is named module:Class, as in llama:LlamaForCausalLM.", repr(name), "See vllm/model_executor/models."
+            "A model is named module:Class, as in llama:LlamaForCausalLM.",
+            repr(name),
+            "See vllm/model_executor/models.",
         )
     return name
 
@@ -102,7 +107,9 @@ def _in_order(apis: list[Source]) -> list[Source]:
     labels = [api.label for api in apis]
     if len(set(labels)) != len(labels):
         raise UsageError("Each vLLM is named once.", ", ".join(labels), "Leave one out.")
-    return sorted(apis, key=lambda api: (api.release == "unknown", Version(api.release if api.release != "unknown" else "0")))
+    return sorted(
+        apis, key=lambda api: (api.release == "unknown", Version(api.release if api.release != "unknown" else "0"))
+    )
 
 
 def _show(content: Any, out: Path | None) -> None:

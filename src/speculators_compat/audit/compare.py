@@ -16,7 +16,7 @@ from .sources import Source
 
 __all__ = ["MODELS", "Report", "audit", "check_pair", "modules_of"]
 
-# Stand for the loaded model: the plain decoder that upstream's own tests use, and the verifier of this project's pipeline.
+# Stand for the loaded model: the plain decoder that upstream's tests use, and the verifier of this project's pipeline.
 MODELS = (
     "vllm.model_executor.models.llama.LlamaForCausalLM",
     "vllm.model_executor.models.kimi_k25.KimiK25ForConditionalGeneration",
@@ -60,7 +60,9 @@ class Report:
         }
 
 
-def audit(caller: Source, apis: Sequence[Source], models: Sequence[str] = MODELS, written_for: Source | None = None) -> Report:
+def audit(
+    caller: Source, apis: Sequence[Source], models: Sequence[str] = MODELS, written_for: Source | None = None
+) -> Report:
     """Hold a caller against each release.
 
     Args:
@@ -121,7 +123,9 @@ def _collected(caller: Source, api: Source, models: Sequence[str]) -> Collected:
     modules = modules_of(caller, api.package)
     if not modules:
         raise UsageError(
-            f"The code under audit must use {api.package}.", f"{caller.label}, which does not name it", "Check the path."
+            f"The code under audit must use {api.package}.",
+            f"{caller.label}, which does not name it",
+            "Check the path.",
         )
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(max(before, RECURSION_LIMIT))
@@ -129,7 +133,9 @@ def _collected(caller: Source, api: Source, models: Sequence[str]) -> Collected:
         return collect(caller, api, modules, models)
     except RecursionError:
         raise UsageError(
-            "The sources must nest less deeply than Python itself allows.", f"{caller.label} or {api.label}", "Check them."
+            "The sources must nest less deeply than Python itself allows.",
+            f"{caller.label} or {api.label}",
+            "Check them.",
         ) from None
     finally:
         sys.setrecursionlimit(before)

@@ -1,7 +1,7 @@
 """What each call site was written against: recorded from the releases that speculators declares to fit.
 
-Some changes show only beside what was there before: the order of positional parameters, a default that a call relies on,
-an attribute whose owner can no longer be followed. A contract keeps just those facts, per use, as JSON.
+Some changes show only beside what was there before: the order of positional parameters, a default that a call relies
+on, an attribute whose owner can no longer be followed. A contract keeps just those facts, per use, as JSON.
 """
 
 from __future__ import annotations
@@ -66,7 +66,11 @@ def merge(package: str, versions: list[str], found: dict[str, Collected]) -> dic
 
 def _blank(use: Use) -> dict[str, Any]:
     site = use.site
-    entry: dict[str, Any] = {"kind": use.kind, "symbols": [], "site": [site.path, site.line, site.column, site.function, site.code]}
+    entry: dict[str, Any] = {
+        "kind": use.kind,
+        "symbols": [],
+        "site": [site.path, site.line, site.column, site.function, site.code],
+    }
     if use.signature is not None and use.call is not None:
         entry |= {"positional": [], "defaults": {}, "known": []}
         entry["call"] = [use.call.positional, list(use.call.keywords), use.call.more_positional, use.call.more_keywords]
@@ -150,26 +154,28 @@ def _lost(entry: dict[str, Any], site: Site, collector: Collector) -> Iterator[F
 
 def _ask(symbol: str, entry: dict[str, Any], site: Site, collector: Collector) -> list[Finding]:
     owner, _, name = symbol.rpartition(".")
+    last = owner.rpartition(".")[2]
     if entry["kind"] == "attribute" or (entry["kind"] == "call" and name != "__init__"):
         atom = _find(owner, collector)
         if isinstance(atom, ClassObject) and _is_gone(atom.cls, name, collector):
-            last = owner.rpartition(".")[2]
-            return [Finding("missing-attribute", symbol, name, site, f"uses .{name}", f"{last} has no {name}", Severity.RUN)]
+            return [
+                Finding("missing-attribute", symbol, name, site, f"uses .{name}", f"{last} has no {name}", Severity.RUN)
+            ]
     if entry["kind"] == "call" and "call" in entry:
         atom = _find(symbol.removesuffix(".__init__"), collector)
         signature = collector.signatures.of(atom) if atom is not None else None
         positional, keywords, more, others = entry["call"]
         found = list(problems(Call(positional, tuple(keywords), more, others), signature)) if signature else []
         return [
-            Finding(p.kind, symbol, p.name, site, f"calls {'.'.join(symbol.split('.')[-2:])}", f"takes {signature.text()}", Severity.RUN)
+            Finding(p.kind, symbol, p.name, site, f"calls {last}.{name}", f"takes {signature.text()}", Severity.RUN)
             for p in found
             if signature is not None
-        ]  # fmt: skip
+        ]
     return []
 
 
 def _is_gone(cls: Class, name: str, collector: Collector) -> bool:
-    """Whether no class of the API provides the name any more; what torch.nn.Module inherits to everyone does not count."""
+    """Whether no class of the API provides the name any more; what every torch.nn.Module has does not count."""
     members = collector.members
     certain = None not in members.order(cls) and members.attribute(Instance(cls), name) in (MISSING, None)
     opened = any(isinstance(item, Class) and members.body(item).open_ended for item in members.order(cls))
@@ -199,12 +205,15 @@ def main(arguments: list[str]) -> None:
     Args:
         arguments: A folder with one folder per vLLM release, and one with a folder per speculators release.
     """
-    from .compare import MODELS, modules_of
     from .collect import collect
+    from .compare import MODELS, modules_of
     from .sources import open_source
 
     apis, callers = Path(arguments[0]), Path(arguments[1])
-    wanted = {"0.3": (["0.3.0"], ["0.11.0"]), "0.4": (["0.4.0", "0.4.0.1"], ["0.12.0", "0.13.0", "0.14.1", "0.15.1", "0.16.0"])}
+    wanted = {
+        "0.3": (["0.3.0"], ["0.11.0"]),
+        "0.4": (["0.4.0", "0.4.0.1"], ["0.12.0", "0.13.0", "0.14.1", "0.15.1", "0.16.0"]),
+    }
     for name, (versions, releases) in wanted.items():
         caller = open_source("speculators", str(callers / versions[-1]))
         found = {}

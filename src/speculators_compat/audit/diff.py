@@ -146,7 +146,8 @@ def _signature_texts(use: Use, old: Signature, new: Signature) -> Iterator[str]:
         if before[name].default != after[name].default:
             yield f"{name}: {_default(before[name])}, now {_default(after[name])}"
     if use.call is not None and bound_names(use.call, old) != bound_names(use.call, new):
-        yield f"positional arguments are {', '.join(bound_names(use.call, new))}, were {', '.join(bound_names(use.call, old))}"
+        now, then = (", ".join(bound_names(use.call, signature)) for signature in (new, old))
+        yield f"positional arguments are {now}, were {then}"
     if old.returns != new.returns:
         yield f"returns {new.returns or 'anything'}, returned {old.returns or 'anything'}"
     if old.extra != new.extra:

@@ -12,15 +12,17 @@ MODULE_CLASS = "torch.nn.Module"
 # Only these are imported to be asked: the standard library's, without side effects.
 STANDARD = ("abc", "builtins", "collections", "enum", "threading", "typing")
 # Public and documented names: https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html
-TORCH_MODULE = frozenset(
-    """T_destination add_module apply bfloat16 buffers call_super_init children compile cpu cuda double dump_patches eval
-    extra_repr float forward get_buffer get_extra_state get_parameter get_submodule half ipu load_state_dict modules mtia
-    named_buffers named_children named_modules named_parameters parameters register_backward_hook register_buffer
-    register_forward_hook register_forward_pre_hook register_full_backward_hook register_full_backward_pre_hook
-    register_load_state_dict_post_hook register_load_state_dict_pre_hook register_module register_parameter
-    register_state_dict_post_hook register_state_dict_pre_hook requires_grad_ set_extra_state set_submodule share_memory
-    state_dict to to_empty train training type xpu zero_grad""".split()
-)
+TORCH_MODULE = frozenset({
+    "T_destination", "add_module", "apply", "bfloat16", "buffers", "call_super_init", "children", "compile", "cpu",
+    "cuda", "double", "dump_patches", "eval", "extra_repr", "float", "forward", "get_buffer", "get_extra_state",
+    "get_parameter", "get_submodule", "half", "ipu", "load_state_dict", "modules", "mtia", "named_buffers",
+    "named_children", "named_modules", "named_parameters", "parameters", "register_backward_hook",
+    "register_buffer", "register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook",
+    "register_full_backward_pre_hook", "register_load_state_dict_post_hook", "register_load_state_dict_pre_hook",
+    "register_module", "register_parameter", "register_state_dict_post_hook", "register_state_dict_pre_hook",
+    "requires_grad_", "set_extra_state", "set_submodule", "share_memory", "state_dict", "to", "to_empty", "train",
+    "training", "type", "xpu", "zero_grad",
+})  # fmt: skip
 ALIASES = {
     "torch.nn.modules.module.Module": MODULE_CLASS,
     "typing_extensions.Protocol": "typing.Protocol",

@@ -55,7 +55,9 @@ def _fill(folder: Path, package: str, release: str) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetch-") as scratch:
         for distribution in DISTRIBUTIONS.get(package, (package,)):
             into = Path(scratch) / distribution
-            problem = _download(f"{distribution}=={release}.*" if release.count(".") == 2 else f"{distribution}=={release}", into)
+            problem = _download(
+                f"{distribution}=={release}.*" if release.count(".") == 2 else f"{distribution}=={release}", into
+            )
             if not problem:
                 _keep_modules(into, package, Path(scratch) / "kept")
                 shutil.rmtree(folder, ignore_errors=True)
@@ -63,19 +65,38 @@ def _fill(folder: Path, package: str, release: str) -> None:
                 return
             problems.append(problem)
     raise UsageError(
-        f"{package} {release} must be on the package index.", problems[-1], "Name a wheel or a folder, or set the index."
+        f"{package} {release} must be on the package index.",
+        problems[-1],
+        "Name a wheel or a folder, or set the index.",
     )
 
 
 def _download(requirement: str, into: Path) -> str:
     """Put the wheel, or its unpacked files, into a folder; returns what went wrong."""
     into.mkdir()
-    pip = [sys.executable, "-m", "pip"] if importlib.util.find_spec("pip") else [found] if (found := shutil.which("pip")) else []
+    pip = (
+        [sys.executable, "-m", "pip"]
+        if importlib.util.find_spec("pip")
+        else [found]
+        if (found := shutil.which("pip"))
+        else []
+    )
     uv = shutil.which("uv")
     if pip:
         command = [*pip, "download", "--quiet", "--no-deps", "--only-binary", ":all:", "--dest", str(into), requirement]
     elif uv:
-        command = [uv, "pip", "install", "--quiet", "--no-deps", "--only-binary", ":all:", "--target", str(into), requirement]
+        command = [
+            uv,
+            "pip",
+            "install",
+            "--quiet",
+            "--no-deps",
+            "--only-binary",
+            ":all:",
+            "--target",
+            str(into),
+            requirement,
+        ]
     else:
         return "neither pip nor uv"
     done = subprocess.run(command, capture_output=True, text=True, check=False)

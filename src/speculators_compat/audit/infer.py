@@ -1,6 +1,6 @@
 """What an expression can be: names, attributes, calls and annotations followed through the sources.
 
-No symbol of any package is built in. Where the sources do not tell, the answer is unknown, and unknown is never reported.
+No symbol of vLLM is built in. Where the sources do not tell, the answer is unknown, and unknown is never reported.
 """
 
 from __future__ import annotations
@@ -133,7 +133,11 @@ class Inference:
                 return value
         for level, star in module.stars:
             base = self.program.module(absolute(level, star, module))
-            value = self.member_of_module(base, name, for_types) if base and (base.name, name) not in self._resolving else None
+            value = (
+                self.member_of_module(base, name, for_types)
+                if base and (base.name, name) not in self._resolving
+                else None
+            )
             if value is not None:
                 return value
         return self._lazy(module, name) if lazy else None
@@ -216,7 +220,9 @@ class Inference:
             self._classes[node] = Class(scope.module, node, prefix + node.name, visible)
         return self._classes[node]
 
-    def function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope, owner: Class | None = None) -> Function:
+    def function(
+        self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope, owner: Class | None = None
+    ) -> Function:
         """The function of a definition."""
         if node not in self._functions:
             owner = owner or (scope.owner if isinstance(scope, ClassScope) else None)
@@ -425,7 +431,11 @@ class Inference:
         if index is not None and len(arguments) > index:
             return arguments[index]
         if not arguments:
-            return frozenset({ExternalInstance(name)}) if name[:1].islower() and name.split(".")[-1][:1].isupper() else ANYTHING
+            return (
+                frozenset({ExternalInstance(name)})
+                if name[:1].islower() and name.rpartition(".")[2][:1].isupper()
+                else ANYTHING
+            )
         return self._of_arguments(name, node, arguments)
 
     def _of_arguments(self, name: str, node: ast.Call, arguments: list[Value]) -> Value:
@@ -554,7 +564,11 @@ class Inference:
         found: list[Value] = []
         for atom in known(value):
             whole = isinstance(atom, Sequence) and atom.items is not None and index < len(atom.items)
-            found.append(atom.items[index] if whole and isinstance(atom, Sequence) and atom.items else self.items(frozenset({atom})))
+            found.append(
+                atom.items[index]
+                if whole and isinstance(atom, Sequence) and atom.items
+                else self.items(frozenset({atom}))
+            )
         return join(*found) if found else ANYTHING
 
     def _eval_BoolOp(self, node: ast.BoolOp, scope: Scope) -> Value:
@@ -709,7 +723,9 @@ def default_of(function: Function, name: str) -> ast.expr | None:
     """The default of a parameter."""
     arguments = function.node.args
     positional = parameters_of(function)
-    pairs: list[tuple[ast.arg, ast.expr | None]] = [*zip(reversed(positional), reversed(arguments.defaults), strict=False)]
+    pairs: list[tuple[ast.arg, ast.expr | None]] = [
+        *zip(reversed(positional), reversed(arguments.defaults), strict=False)
+    ]
     pairs += zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
     return next((default for argument, default in pairs if argument.arg == name), None)
 

@@ -200,9 +200,7 @@ class Members:
         """The attribute that this class provides; None if it does not."""
         body = self.body(cls)
         bindings = [item for item in body.names.get(name, []) if not is_bare_init_var(item)]
-        values: list[Value] = []
-        for binding in bindings:
-            values.append(self._class_attribute(atom, cls, binding))
+        values = [self._class_attribute(atom, cls, binding) for binding in bindings]
         if isinstance(atom, Instance) and name in body.assigned:
             given = self._inference.attribute_given(cls, name)
             values += [given] if given is not None else self._assigned_values(atom, body.assigned[name])

@@ -9,7 +9,7 @@ from .findings import Finding, Severity, Site
 
 __all__ = ["SCHEMA_VERSION", "as_dict", "as_markdown", "as_renderable", "as_sarif"]
 
-# Changes when a field is renamed, removed, or means something else; new fields do not change it. docs/audit.md lists them.
+# Changes when a field is renamed, removed, or means something else, not when one is added. docs/audit.md lists them.
 SCHEMA_VERSION = 1
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 TOOL = "speculators-compat audit"
@@ -182,6 +182,8 @@ def _result(finding: Finding, kinds: list[str]) -> dict[str, Any]:
         "level": level,
         "message": {"text": f"{_what(finding)} ({finding.severity.words}; {_mending(finding)})"},
         "locations": [{"physicalLocation": place}],
-        "partialFingerprints": {"finding/v1": f"{finding.kind}:{finding.site.path}:{finding.site.function}:{finding.name}"},
+        "partialFingerprints": {
+            "finding/v1": f"{finding.kind}:{finding.site.path}:{finding.site.function}:{finding.name}"
+        },
         "properties": {"symbol": finding.symbol, "releases": list(finding.releases), "drift": finding.drift or ""},
     }

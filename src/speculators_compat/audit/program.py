@@ -130,17 +130,8 @@ def block_bindings(
     for node in body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             yield node.name, Binding(node, type_only)
-        elif isinstance(node, ast.Import):
-            for alias in node.names:
-                whole = alias.name if alias.asname else alias.name.partition(".")[0]
-                yield alias.asname or whole, Binding(node, type_only, imported=(0, whole, ""))
-        elif isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                if alias.name != "*":
-                    origin = (node.level, node.module or "", alias.name)
-                    yield alias.asname or alias.name, Binding(node, type_only, imported=origin)
-                elif module is not None:
-                    module.stars.append((node.level, node.module or ""))
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            yield from _imports(node, module, type_only)
         elif isinstance(node, ast.Assign):
             for target in node.targets:
                 yield from target_bindings(target, node, node.value, type_only)
@@ -152,6 +143,20 @@ def block_bindings(
             yield from block_bindings(node.orelse, module, type_only)
         else:
             yield from _inner_bindings(node, module, type_only)
+
+
+def _imports(
+    node: ast.Import | ast.ImportFrom, module: Module | None, type_only: bool
+) -> Iterator[tuple[str, Binding]]:
+    for alias in node.names:
+        if isinstance(node, ast.Import):
+            whole = alias.name if alias.asname else alias.name.partition(".")[0]
+            yield alias.asname or whole, Binding(node, type_only, imported=(0, whole, ""))
+        elif alias.name != "*":
+            origin = (node.level, node.module or "", alias.name)
+            yield alias.asname or alias.name, Binding(node, type_only, imported=origin)
+        elif module is not None:
+            module.stars.append((node.level, node.module or ""))
 
 
 def _inner_bindings(node: ast.stmt, module: Module | None, type_only: bool) -> Iterator[tuple[str, Binding]]:

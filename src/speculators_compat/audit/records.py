@@ -39,7 +39,8 @@ PATCHED_PACKAGE = "speculators"
 @functools.lru_cache(maxsize=1)
 def _written() -> dict[str, dict[str, Any]]:
     text = resources.files(__package__).joinpath("records.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    found: dict[str, dict[str, Any]] = tomllib.loads(text)
+    return found
 
 
 def records() -> dict[str, dict[str, Any]]:
@@ -132,7 +133,7 @@ def _matching(name: str, behaviour: dict[str, Any], found: Collected) -> Iterato
             continue
         passed = behaviour.get("passes")
         yield Finding(
-            "changed-behaviour", seen.symbol, seen.symbol.rpartition(".")[2] if not passed else passed, seen.site,
+            "changed-behaviour", seen.symbol, passed or seen.symbol.rpartition(".")[2], seen.site,
             f"uses {'.'.join(seen.symbol.split('.')[-2:])}{f' with {passed}' if passed else ''}", behaviour["wants"],
             Severity(behaviour["severity"]), drift=name,
             applies_to=(behaviour["applies_to"],) if "applies_to" in behaviour else (),

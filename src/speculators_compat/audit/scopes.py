@@ -12,7 +12,15 @@ from .values import ANYTHING, Binding, Class, Function, FunctionObject, Instance
 if TYPE_CHECKING:
     from .infer import Inference
 
-__all__ = ["ClassScope", "ExpressionScope", "FunctionScope", "ModuleScope", "Scope", "local_statements", "parameters_of"]
+__all__ = [
+    "ClassScope",
+    "ExpressionScope",
+    "FunctionScope",
+    "ModuleScope",
+    "Scope",
+    "local_statements",
+    "parameters_of",
+]
 
 
 class Scope:

@@ -17,9 +17,7 @@ from .values import (
     Function,
     FunctionObject,
     Instance,
-
     Partial,
-
 )
 
 if TYPE_CHECKING:
@@ -165,7 +163,11 @@ class Signatures:
         drop = 0 if is_static(function) and not isinstance(function.node, ast.Lambda) and atom.bound is None else drop
         parameters = list(self._positional(function))[drop:]
         for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
-            parameters.append(Parameter(argument.arg, "keyword-only", self._default(default, function.scope), _text(argument.annotation)))
+            parameters.append(
+                Parameter(
+                    argument.arg, "keyword-only", self._default(default, function.scope), _text(argument.annotation)
+                )
+            )
         extra: Extra = "error"
         accepts = self._named_in_decorators(function)
         if arguments.kwarg is not None:

@@ -213,7 +213,9 @@ def _folder(package: str, path: Path) -> Source:
             label = f"{package} {version}" if version != "unknown" else str(path)
             return FolderSource(package, root, label, version)
     raise UsageError(
-        f"The folder must be the package {package} or hold it.", f"{path} without {package}/__init__.py", "Check the path."
+        f"The folder must be the package {package} or hold it.",
+        f"{path} without {package}/__init__.py",
+        "Check the path.",
     )
 
 
@@ -226,7 +228,9 @@ def _folder_version(root: Path, package: str) -> str:
         return max(found, key=lambda text: Version(text) if _is_release(text) else Version("0"))
     for name in ("_version.py", "version.py"):
         file = root / package / name
-        match = VERSION_ASSIGNMENT.search(file.read_text(encoding="utf-8", errors="replace")) if file.is_file() else None
+        match = (
+            VERSION_ASSIGNMENT.search(file.read_text(encoding="utf-8", errors="replace")) if file.is_file() else None
+        )
         if match:
             return match[1]
     return "unknown"

@@ -1,7 +1,7 @@
 """What an expression can be, as far as the sources tell.
 
-A value is a set of atoms: one per possibility. The empty set, and any set with ``UNKNOWN`` in it, means that nothing may
-be concluded.
+A value is a set of atoms: one per possibility. The empty set, and any set with ``UNKNOWN`` in it, means that nothing
+may be concluded.
 """
 
 from __future__ import annotations

@@ -51,7 +51,9 @@ class WalkScope(Scope):
 
     def forget(self, name: str) -> None:
         """Drop what was known of attributes of a name that changes."""
-        self.paths = {path: value for path, value in self.paths.items() if not path.startswith(f"{name}.") and path != name}
+        self.paths = {
+            path: value for path, value in self.paths.items() if not path.startswith(f"{name}.") and path != name
+        }
 
 
 def walk_scope(scope: Scope) -> WalkScope | None:
@@ -127,7 +129,9 @@ class Walker(Inference):
             self.walk_function(node, scope)
         return reachable
 
-    def walk_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: WalkScope, owner: Class | None = None) -> None:
+    def walk_function(
+        self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: WalkScope, owner: Class | None = None
+    ) -> None:
         """Walk one function with what its parameters are known to be."""
         defining = self._defining_scope(node, scope, owner)
         function = self.function(node, defining, owner)
@@ -261,7 +265,8 @@ class Walker(Inference):
         if not isinstance(atom, Mapping):
             return atom
         named = isinstance(key, ast.Constant) and isinstance(key.value, str)
-        keys = atom.keys | {key.value} if named and atom.keys is not None and isinstance(key, ast.Constant) else None
+        name = str(key.value) if named and isinstance(key, ast.Constant) else ""
+        keys = atom.keys | {name} if name and atom.keys is not None else None
         return Mapping(join(atom.item, value), atom.key, keys)
 
     def _attribute_assigned(self, target: ast.Attribute, value: Value, walked: WalkScope, scope: Scope) -> None:
@@ -473,7 +478,7 @@ class Walker(Inference):
     def _call_question(self, test: ast.Call, scope: Scope) -> Any:
         name = test.func.id if isinstance(test.func, ast.Name) else ""
         if name == "hasattr" and len(test.args) == 2 and isinstance(test.args[1], ast.Constant):
-            return lambda atom: self._has(atom, str(test.args[1].value))  # type: ignore[attr-defined]
+            return lambda atom: self._has(atom, str(test.args[1].value))
         if name == "isinstance" and len(test.args) == 2:
             classes = self.instance_classes(test.args[1], scope)
             return None if classes is None else lambda atom: self._is_one_of(atom, classes)
@@ -499,7 +504,10 @@ class Walker(Inference):
         for atom in callee:
             returns = getattr(getattr(getattr(atom, "function", None), "node", None), "returns", None)
             for node in ast.walk(returns) if returns is not None else ():
-                if isinstance(node, ast.Subscript) and ast.unparse(node.value).rpartition(".")[2] in ("TypeIs", "TypeGuard"):
+                if isinstance(node, ast.Subscript) and ast.unparse(node.value).rpartition(".")[2] in (
+                    "TypeIs",
+                    "TypeGuard",
+                ):
                     value = self.annotations.value(node.slice, atom.function.scope)  # type: ignore[union-attr]
                     found += [item.cls for item in value if isinstance(item, Instance)]
         return found
@@ -544,7 +552,13 @@ class Walker(Inference):
 
 
 def _path(node: ast.expr) -> ast.expr | None:
-    return node if isinstance(node, (ast.Name, ast.Attribute)) else node.target if isinstance(node, ast.NamedExpr) else None
+    return (
+        node
+        if isinstance(node, (ast.Name, ast.Attribute))
+        else node.target
+        if isinstance(node, ast.NamedExpr)
+        else None
+    )
 
 
 def _is_none(node: ast.expr) -> bool:
