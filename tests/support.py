@@ -61,6 +61,12 @@ def speculators_is(release_range: str) -> bool:
     return bool(versions.matches(found.version if found else "0", release_range))
 
 
+def vllm_is(since: str | None, until: str | None) -> bool:
+    """Whether the installed vLLM is in ``[since, until)``; False if there is none."""
+    found = versions.installed("vllm")
+    return bool(found and versions.in_range(found.version, since, until))
+
+
 def applies(drift: Drift) -> pytest.MarkDecorator:
     """Skip where the installed speculators does not have the drift's call site."""
     return pytest.mark.skipif(
@@ -68,10 +74,9 @@ def applies(drift: Drift) -> pytest.MarkDecorator:
     )
 
 
-def vllm_is(since: str | None, until: str | None) -> bool:
-    """Whether the installed vLLM is of ``[since, until)``; False if there is none."""
-    found = versions.installed("vllm")
-    return bool(found and versions.in_range(found.version, since, until))
+def applies_here(drift: Drift) -> bool:
+    """Whether the installed speculators and vLLM are in a drift's ranges."""
+    return speculators_is(drift.speculators) and vllm_is(drift.since, drift.until)
 
 
 #: Before, vLLM does not know the model, or builds its vision tower on a CUDA device.

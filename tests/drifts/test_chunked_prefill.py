@@ -6,8 +6,8 @@ pytestmark = pytest.mark.engine
 BUDGET = 64
 
 
-def test_symptom_and_fix(only_on, run_generator):
-    if only_on("chunked_prefill"):
+def test_symptom_and_fix(needed, run_generator):
+    if needed("chunked_prefill"):
         done = run_generator("chunked_prefill", max_num_batched_tokens=BUDGET)
         assert "max_num_batched_tokens (64) is smaller than max_model_len (128)" in done.error
         mended = run_generator(max_num_batched_tokens=BUDGET)

@@ -14,8 +14,8 @@ print("RESTORED", list(vllm.utils.__path__) == before)
 """
 
 
-def test_symptom_and_fix(only_on):
-    if only_on("hashing_module", "0.4"):
+def test_symptom_and_fix(needed):
+    if needed("hashing_module"):
         broken = run_python(CODE, {"SPECULATORS_COMPAT_DISABLE": "hashing_module"})
         assert "No module named 'vllm.utils.hashing'" in broken.stderr
         done = run_python(CODE)

@@ -3,10 +3,10 @@ import pytest
 pytestmark = pytest.mark.engine
 
 
-def test_symptom_without_and_refusal_with(only_on, run_generator, tmp_path, capfd):
+def test_symptom_without_and_refusal_with(needed, run_generator, tmp_path, capfd):
     from speculators_compat.testing import make_model
 
-    if only_on("kimi_k25_on_cpu"):
+    if needed("kimi_k25_on_cpu"):
         model = make_model("kimi_k25", tmp_path / "kimi", num_hidden_layers=4)
         done = run_generator("kimi_k25_on_cpu", model=model)
         assert done.lengths is None

@@ -6,8 +6,8 @@ from speculators_compat.drifts.kv_cache_specs import _with_specs
 
 
 @pytest.mark.engine
-def test_symptom_and_fix(only_on, run_generator, healthy):
-    if only_on("kv_cache_specs", "0.4"):
+def test_symptom_and_fix(needed, run_generator, healthy):
+    if needed("kv_cache_specs"):
         done = run_generator("kv_cache_specs")
         assert "missing 1 required positional argument: 'kv_cache_specs'" in done.error
 

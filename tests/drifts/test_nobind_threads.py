@@ -28,8 +28,8 @@ def test_what_else_is_asked_stays(start):
 
 
 @pytest.mark.engine
-def test_symptom_and_fix(only_on, run_generator, capfd):
-    if only_on("nobind_threads"):
+def test_symptom_and_fix(needed, run_generator, capfd):
+    if needed("nobind_threads"):
         assert os.environ[BIND] == "nobind", "tests/conftest.py sets it"
         done = run_generator("nobind_threads")
         assert "WorkerProc initialization failed" in done.error

@@ -17,8 +17,8 @@ if __name__ == "__main__":
 """
 
 
-def test_symptom_and_fix(only_on):
-    if only_on("swap_space"):
+def test_symptom_and_fix(needed):
+    if needed("swap_space"):
         without = run_python(CODE, {"SPECULATORS_COMPAT_DISABLE": "swap_space"})
         assert "Too large swap space" in without.stderr
         assert "SWAP 0" in run_python(CODE).stdout

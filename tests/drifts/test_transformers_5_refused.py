@@ -26,6 +26,6 @@ def test_transformers_5_is_refused(beside, version):
 
 
 @pytest.mark.engine
-def test_only_beside_the_vllm_that_lets_it_in(only_on, states):
-    if only_on("transformers_5_refused"):
+def test_only_beside_the_vllm_that_lets_it_in(needed, states):
+    if needed("transformers_5_refused"):
         assert states["transformers_5_refused"] == "applied"
