@@ -28,7 +28,7 @@ def run(model, lengths, disable=""):
 
 @pytest.fixture
 def upstream_runs(speculators_version) -> bool:
-    """The capture and the loop of 0.4 were written for newer vLLM; what else is mended does not make them run on 0.11.0."""
+    """Whether upstream's own capture runs: that of 0.4 never did on vLLM 0.11.0, and no drift makes it."""
     return speculators_version.startswith("0.3") or vllm_is("0.11.1", None)
 
 
