@@ -22,6 +22,10 @@ __all__ = ["activate", "deactivate", "is_active", "outcomes"]
 
 log = logging.getLogger("speculators_compat")
 
+# Imported before the shim, these are not late: speculators takes their names when it is imported itself. Our own worker
+# extension is one of them: it activates the shim.
+EARLY = frozenset({__package__, "datasets", "torch", "transformers", "vllm"})
+
 SWITCH = "SPECULATORS_COMPAT"
 DISABLE = "SPECULATORS_COMPAT_DISABLE"
 
@@ -71,9 +75,7 @@ def activate() -> tuple[Outcome, ...]:
             return outcomes()
         _active = True
         modules = sorted({drift.module for drift in catalogue()})
-        # Our own worker extension is imported before it activates the shim, and a vLLM may always be: neither is late.
-        early = (f"{__package__}.", "vllm.")
-        late = [name for name in modules if name in sys.modules and not name.startswith(early)]
+        late = [name for name in modules if name in sys.modules and name.partition(".")[0] not in EARLY]
         if late and first:
             _say_late(late)
         for module in modules:
