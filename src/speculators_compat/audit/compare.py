@@ -11,7 +11,7 @@ from typing import Any
 from ..drift import UsageError
 from . import contracts, records
 from .collect import Collected, collect
-from .findings import Finding, Severity, Use
+from .findings import Finding
 from .sources import Source
 
 __all__ = ["MODELS", "Report", "audit", "check_pair", "modules_of"]
@@ -166,13 +166,3 @@ def _names_any(text: str, modules: Iterable[str]) -> bool:
     imports = re.findall(r"^\s*(?:from\s+([\w.]+)\s+import|import\s+([\w., ]+))", text, re.MULTILINE)
     named = {part for pair in imports for item in pair for part in re.split(r"[., ]+", item) if part}
     return bool(named & lasts)
-
-
-def used(report: Report, label: str) -> dict[str, Use]:
-    """Uses in one release, by key."""
-    return {use.key: use for use in report.collected[label].uses}
-
-
-def is_note(finding: Finding) -> bool:
-    """Whether a finding is only worth knowing."""
-    return finding.severity is Severity.NOTE

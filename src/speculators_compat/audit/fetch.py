@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import zipfile
 from pathlib import Path
 
 from ..drift import UsageError
@@ -115,5 +114,3 @@ def _keep_modules(downloaded: Path, package: str, kept: Path) -> None:
         if content is not None:
             (kept / path).parent.mkdir(parents=True, exist_ok=True)
             (kept / path).write_bytes(content)
-    if wheel is not None and zipfile.is_zipfile(wheel):
-        wheel.unlink()

@@ -7,7 +7,6 @@ audit's business.
 from __future__ import annotations
 
 import functools
-import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -165,9 +164,9 @@ def _state(drift: Drift | None, drift_id: str, caller: Source, api: Source) -> s
         return "no drift"
     if caller.package != PATCHED_PACKAGE:
         return f"the drift patches {PATCHED_PACKAGE}, not this code"
-    from ..activation import DISABLE, SWITCH
+    from ..activation import switched_off
 
-    if os.environ.get(SWITCH, "1") == "0" or drift_id in os.environ.get(DISABLE, "").split(","):
+    if switched_off(drift_id):
         return "off"
     if matches(caller.version, drift.speculators) is False:
         return f"out of range: {caller.label} is not in {drift.speculators}"
