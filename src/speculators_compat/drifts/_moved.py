@@ -5,7 +5,9 @@ Python asks a module's ``__getattr__`` only for what the module lacks, so a rele
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import importlib.util
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -34,17 +36,19 @@ def old_names(module: str, finders: Mapping[str, Finder]) -> Site:
 
 
 def found_in(*modules: str, name: str) -> Finder:
-    """The first of these modules that has ``name``; the newest place comes first."""
+    """``name`` of the first of these modules that exists; the newest place comes first."""
 
     def find() -> Any:
-        for module in modules:
-            try:
-                return getattr(importlib.import_module(module), name)
-            except (ModuleNotFoundError, AttributeError):
-                continue
-        raise RemovedNameError(f"{name} is in none of {', '.join(modules)}")
+        home = next((module for module in modules[:-1] if _exists(module)), modules[-1])
+        return getattr(importlib.import_module(home), name)
 
     return find
+
+
+def _exists(module: str) -> bool:
+    with contextlib.suppress(ModuleNotFoundError):  # of a package that holds it
+        return importlib.util.find_spec(module) is not None
+    return False
 
 
 def gone(name: str, last: str, instead: str) -> Finder:

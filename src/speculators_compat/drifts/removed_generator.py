@@ -1,4 +1,4 @@
-"""speculators 0.5 removed the in-process generator in favour of a vLLM server with a connector; scripts still name it."""
+"""speculators 0.5 removed the in-process generator, which scripts still name, for a server with a connector."""
 
 from __future__ import annotations
 

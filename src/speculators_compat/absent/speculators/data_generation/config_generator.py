@@ -1,6 +1,6 @@
 """The record of an extraction (``data_config.json``) that speculators 0.5 removed, with the fields of 0.4.
 
-The drift ``removed_generator`` puts this file's folder on the package's search path; it is imported as speculators' own.
+The drift ``removed_generator`` puts this folder on the package's search path; the file is imported as speculators' own.
 The fields, their order and the version "2.0" are the file's format: what 0.4 wrote and this writes reads alike.
 """
 

@@ -1,7 +1,7 @@
 """The worker extension that speculators 0.5 removed, with the calls of 0.4; vLLM imports it in each worker, by name.
 
-The generator's own workers use ``speculators_compat.capture.extension``. This class is for engines that name upstream's:
-it keeps whole calls where that one hands out single steps. In a spawned worker the entry point of
+The generator's own workers use ``speculators_compat.capture.extension``. This class is for engines that name
+upstream's: it keeps whole calls where that one hands out single steps. In a spawned worker the entry point of
 ``vllm.general_plugins`` has the drift ``removed_generator`` supply this module.
 """
 

@@ -1,8 +1,8 @@
 """The in-process generator that speculators 0.5 removed, with the names and the behaviour of 0.4 under the shim.
 
-The drift ``removed_generator`` puts this file's folder on the package's search path; it is imported as speculators' own.
+The drift ``removed_generator`` puts this folder on the package's search path; the file is imported as speculators' own.
 It puts vLLM's parts together in the order of vLLM's engine core (``vllm/v1/engine/core.py``). Their names stand in this
-module and are called with the arguments of speculators 0.4.0.1, because the drifts of the generator wrap these names and
+module and are called with the arguments of speculators 0.4.0.1, because the generator's drifts wrap these names and
 adapt those arguments to the installed vLLM: one set of fixes for upstream's module and for this one.
 """
 
