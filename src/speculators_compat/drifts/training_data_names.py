@@ -23,7 +23,7 @@ def _sample_files(base: Any) -> Any:
     """The dataset of 0.4 on top of that of 0.5 to 0.7, which leaves the shift to the collate function."""
     import torch
 
-    class Eagle3SampleFileDataset(base):  # type: ignore[misc]
+    class Eagle3SampleFileDataset(base):
         def __init__(
             self,
             max_len: int,
