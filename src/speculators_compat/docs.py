@@ -53,7 +53,7 @@ def compatibility_page() -> str:
         "`speculators-compat doctor` says that the pair is not in this table.",
         "",
         f"speculators {', '.join(matrix.restored_releases())} have no generator of their own: the restored one is run,",
-        "without the pipeline. A dash is a pair that no resolver installs by its declared bounds; the reasons are below.",
+        "without the pipeline. A dash is a pair that no resolver installs by its declared bounds, for a reason below.",
         "Some of these are run all the same: `speculators-compat install` installs them.",
         "",
         f"| vLLM | {' | '.join(f'speculators {release}' for release in releases)} | torch | transformers |",

@@ -76,7 +76,8 @@ def name(row: dict[str, Any]) -> str:
 
 @functools.lru_cache(maxsize=1)
 def _table() -> dict[str, Any]:
-    return tomllib.loads(_shipped("matrix.toml"))
+    table: dict[str, Any] = tomllib.loads(_shipped("matrix.toml"))
+    return table
 
 
 @functools.lru_cache(maxsize=1)
