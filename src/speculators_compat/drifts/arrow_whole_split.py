@@ -17,5 +17,5 @@ DRIFT = Drift(
     upstream="https://github.com/vllm-project/speculators/blob/v0.5.0/src/speculators/train/data.py#L224",
     tripwire=f"{DATA}:ArrowDataset.__init__",
     # A value of the class: an instance that is split has its own.
-    sites=(supply(f"{DATA}:ArrowDataset.start_file_idx", lambda missing: 0),),
+    sites=(supply(f"{DATA}:ArrowDataset.start_file_idx", lambda _: 0),),
 )
