@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..drift import Drift, substitute, wrap
+from ..drift import Drift, substitute, supply, wrap
 from ._generator import GENERATOR
 
 OURS = "speculators_compat.capture.extension.HiddenStatesWorkerExtension"
@@ -18,6 +18,12 @@ def _generate(original: Any) -> Any:
     from ..capture.generator import generate
 
     return generate
+
+
+def _stream(missing: Any) -> Any:
+    from ..capture.generator import stream
+
+    return stream
 
 
 DRIFT = Drift(
@@ -37,6 +43,7 @@ DRIFT = Drift(
     sites=(
         wrap(f"{GENERATOR}:ParallelConfig", _our_extension),
         substitute(f"{GENERATOR}:VllmHiddenStatesGenerator.generate", _generate),
+        supply(f"{GENERATOR}:VllmHiddenStatesGenerator.stream", _stream),
     ),
     requires=("generator_options", "two_phase_execution"),
 )
