@@ -61,6 +61,12 @@ def speculators_is(release_range: str) -> bool:
     return bool(versions.matches(found.version if found else "0", release_range))
 
 
+def vllm_is(since: str | None, until: str | None) -> bool:
+    """Whether the installed vLLM is in ``[since, until)``; False if there is none."""
+    found = versions.installed("vllm")
+    return bool(found and versions.in_range(found.version, since, until))
+
+
 def applies(drift: Drift) -> pytest.MarkDecorator:
     """Skip where the installed speculators does not have the drift's call site."""
     return pytest.mark.skipif(

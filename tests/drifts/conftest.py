@@ -18,7 +18,9 @@ from typing import Any
 
 import pytest
 
-from tests.support import run_python, shim
+from speculators_compat.drift import Drift
+from speculators_compat.drifts import catalogue
+from tests.support import run_python, shim, speculators_is, vllm_is
 
 #: Shorter than a block of 16, longer than several, one token.
 PROMPTS = [[1 + i % 9] * n for i, n in enumerate([3, 70, 1, 33])]
@@ -101,14 +103,26 @@ def states() -> dict[str, str]:
 
 
 @pytest.fixture
-def only_on(speculators_version, states):
-    """Where a drift does not exist in this release of speculators, show that the shim says so."""
+def needed(states):
+    """Whether the installed pair needs a drift by its record; where it does not, show that the shim says so."""
 
-    def check(drift_id: str, prefix: str) -> bool:
-        if speculators_version.startswith(prefix):
+    def check(drift: Drift) -> bool:
+        if speculators_is(drift.speculators) and vllm_is(drift.since, drift.until):
             return True
         # A worker's drift waits in the parent, which never imports the worker's module.
-        assert states[drift_id] in ("not needed", "waiting")
+        assert states[drift.id] in ("not needed", "waiting")
         return False
+
+    return check
+
+
+@pytest.fixture
+def only_on(speculators_version, needed):
+    """As ``needed``, by id, for a drift of one line of speculators' releases."""
+
+    def check(drift_id: str, prefix: str) -> bool:
+        found = needed(next(drift for drift in catalogue() if drift.id == drift_id))
+        assert not found or speculators_version.startswith(prefix)
+        return found
 
     return check

@@ -16,6 +16,9 @@ def test_symptom_without_and_no_remote_code_with(tmp_path):
     verifier = make_kimi_k25(tmp_path / "kimi")
     # Remote code that cannot be run without being noticed.
     (verifier / "configuration_kimi_k25.py").write_text("raise SystemExit('remote code was executed')\n")
+    # transformers 5 has a class for Kimi-K2.5: another name stands for the next model that it does not know.
+    described = json.loads((verifier / "config.json").read_text())
+    (verifier / "config.json").write_text(json.dumps({**described, "model_type": "kimi_unknown"}))
     config = text_config(str(verifier))
     with (
         shim(without=DRIFT.id),

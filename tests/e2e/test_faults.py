@@ -91,8 +91,9 @@ def test_nothing_stays_behind_in_scheduler_or_workers(engine):
 @llama
 def test_a_kv_cache_that_is_full_is_one_error_and_the_next_call_is_right(engine):
     pool = engine.generator.scheduler.kv_cache_manager.block_pool
-    taken = pool.get_new_blocks(pool.get_num_free_blocks() - 3)
-    with pytest.raises(UsageError, match=r"KV cache must hold a whole prompt: 299 tokens need 20 blocks"):
+    needed = _blocks_of_a_prompt(engine.generator)
+    taken = pool.get_new_blocks(pool.get_num_free_blocks() - min(3, needed - 2))
+    with pytest.raises(UsageError, match=rf"KV cache must hold a whole prompt: 299 tokens need {needed} blocks"):
         engine.generator.generate(engine.prompts(4, seed=13))
     pool.free_blocks(taken)
     prompts = engine.prompts(7, seed=14)
@@ -102,8 +103,10 @@ def test_a_kv_cache_that_is_full_is_one_error_and_the_next_call_is_right(engine)
 @llama
 def test_preempted_prompts_keep_their_rows(engine, models, monkeypatch):
     """A KV cache of little more than one prompt: running prompts are thrown out and computed again."""
-    block = 2 * 16 * _kv_width(engine.generator) * 4
-    monkeypatch.setattr(kv_cache_budget, "_host_budget", lambda *_: 6 * block * 24)
+    size = _block_size(engine.generator)
+    block = 2 * size * _kv_width(engine.generator) * 4
+    blocks = max(24 * 16 // size, _blocks_of_a_prompt(engine.generator) + 1)
+    monkeypatch.setattr(kv_cache_budget, "_host_budget", lambda *_: 6 * block * blocks)
     small = start("llama", engine.directory, engine.layer_ids)
     try:
         preempted = []
@@ -119,6 +122,15 @@ def test_preempted_prompts_keep_their_rows(engine, models, monkeypatch):
         small.generator.close()
 
 
+def _block_size(generator) -> int:
+    return generator.scheduler.vllm_config.cache_config.block_size
+
+
+def _blocks_of_a_prompt(generator) -> int:
+    """Of 299 or 300 tokens, and the block that vLLM keeps."""
+    return -(-MAX_LEN // _block_size(generator)) + 1
+
+
 def _kv_width(generator) -> int:
     config = generator.vllm_config.model_config.hf_text_config
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -128,7 +140,8 @@ def _kv_width(generator) -> int:
 @llama
 def test_a_kv_cache_below_one_prompt_is_refused_at_start(engine, monkeypatch):
     monkeypatch.setattr(kv_cache_budget, "_host_budget", lambda *_: 200_000)
-    with pytest.raises(UsageError, match=r"KV cache must hold one prompt of max_model_len: 20 blocks of 16"):
+    blocks, size = _blocks_of_a_prompt(engine.generator), _block_size(engine.generator)
+    with pytest.raises(UsageError, match=rf"KV cache must hold one prompt of max_model_len: {blocks} blocks of {size}"):
         start("llama", engine.directory, engine.layer_ids)
 
 

@@ -1,0 +1,27 @@
+import pytest
+
+from speculators_compat.drifts.worker_block_size import DRIFT
+from tests.support import run_python, vllm_is
+
+pytestmark = pytest.mark.engine
+
+CODE = """
+import speculators_compat
+if __name__ == "__main__":
+    from speculators.data_generation import vllm_hidden_states_generator as upstream
+    print("PINNED", upstream.CacheConfig(block_size=16).user_specified_block_size)
+"""
+
+
+def test_the_block_size_is_pinned_without_and_left_open_with(needed):
+    if needed(DRIFT):
+        assert "PINNED True" in run_python(CODE, {"SPECULATORS_COMPAT_DISABLE": DRIFT.id}).stdout
+        assert "PINNED False" in run_python(CODE).stdout
+
+
+def test_a_size_that_the_backend_cannot_use_is_refused_without(needed, run_generator, healthy):
+    """vLLM 0.32's CPU attention takes multiples of 32 only."""
+    import torch
+
+    if needed(DRIFT) and vllm_is("0.32.0", None) and not torch.accelerator.is_available():
+        assert DRIFT.symptom in run_generator(DRIFT.id).error
