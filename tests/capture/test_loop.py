@@ -166,7 +166,12 @@ class Fake:
 
 def run(fake: Fake, prompts: list[list[int]], call: int = 0, *, ahead=float("inf"), ordered=False, copy=True):
     given = (Prompt(i, tokens, 0) for i, tokens in enumerate(prompts))
-    how = {"ahead": ahead, "ordered": ordered, "copy": copy, "seconds": dict.fromkeys(("engine", "copy", "caller"), 0.0)}
+    how = {
+        "ahead": ahead,
+        "ordered": ordered,
+        "copy": copy,
+        "seconds": dict.fromkeys(("engine", "copy", "caller"), 0.0),
+    }
     found = list(extract(fake.engine(call), given, **how))
     if ordered:
         assert [index for index, _ in found] == list(range(len(prompts)))
@@ -302,9 +307,8 @@ def test_a_caller_who_drops_results_gets_the_slots_own_memory():
 def test_a_slow_caller_holds_the_engine_back():
     """Nothing runs ahead of the caller by more than the steps in flight and the window."""
     fake = Fake(seed=5, budget=8, chunk=False)
-    given = 0
-    for _ in results_of(fake, (Prompt(i, [1] * 8, 0) for i in range(60)), ahead=4):
-        given += 1
+    results = results_of(fake, (Prompt(i, [1] * 8, 0) for i in range(60)), ahead=4)
+    for given, _ in enumerate(results, start=1):
         assert fake.steps <= given + 4
 
 
@@ -342,7 +346,5 @@ def test_the_source_is_read_only_as_far_as_the_window():
             read.append(i)
             yield Prompt(i, [1] * 4, 0)
 
-    given = 0
-    for _ in results_of(Fake(seed=5, budget=8), source(), ahead=5):
-        given += 1
+    for given, _ in enumerate(results_of(Fake(seed=5, budget=8), source(), ahead=5), start=1):
         assert len(read) <= given + 5

@@ -69,7 +69,7 @@ class ExtractConfig(_Section):
     prompts_per_call: int = Field(
         8,
         ge=1,
-        description="Prompts in one generate() call, whose states are in host memory together.",
+        description="Prompts read ahead, from which the engine's steps are packed.",
     )
     sort_by_length: bool = Field(
         False,
@@ -80,7 +80,9 @@ class ExtractConfig(_Section):
         description="Multimodal inputs that vLLM plans for in a prompt, by kind; null: none of any "
         "kind, since prompts are token ids.",
     )
-    writers: int = Field(4, ge=1, description="Threads that write sample files.")
+    writers: int = Field(
+        8, ge=1, description="Most threads that write sample files; one is started only when all others are busy."
+    )
 
 
 class VocabConfig(_Section):

@@ -7,8 +7,7 @@ set, setting or version is refused.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+import time
 from typing import Any
 
 from ..layers import to_vllm_layer_ids
@@ -19,6 +18,7 @@ from .prepare import load_rows
 from .space import check_rows
 from .summary import read_step, recorded_step
 from .verifier import Verifier, check_run
+from .writing import Writers, shares
 
 __all__ = ["run"]
 
@@ -71,6 +71,7 @@ def _fill(
             extracted=len(missing),
             truncated=done.truncated,
             bytes=done.bytes,
+            shares=done.shares,
             layer_ids=verifier.layer_ids,
             vllm_layer_ids=to_vllm_layer_ids(verifier.layer_ids),
         )
@@ -81,6 +82,7 @@ class _Tally:
 
     def __init__(self, lengths: dict[int, int]) -> None:
         self.lengths, self.new_tokens, self.truncated, self.bytes = dict(lengths), 0, 0, 0
+        self.shares: dict[str, float] = {}
 
     def add(self, index: int, tokens: int, size: int, wanted: int) -> None:
         """Count a sample of ``tokens`` tokens and ``size`` bytes; its row has ``wanted`` tokens."""
@@ -136,34 +138,33 @@ def _extract(
         TextColumn("extract"), BarColumn(), MofNCompleteColumn(),
         TextColumn("{task.fields[tokens]:,} tokens"), TimeRemainingColumn(),
     )  # fmt: skip
+    order = _order(config, rows, missing)
     with _generator(config, verifier) as generator:
         write_json(store.folder / DATA_CONFIG, _data_config(config, generator, len(rows)))
-        with ThreadPoolExecutor(config.extract.writers) as pool, Progress(*columns) as progress:
+        with Writers(config.extract.writers) as writers, Progress(*columns) as progress:
             task = progress.add_task("extract", total=len(missing), tokens=0)
-            for call in _calls(config, rows, missing):
-                # One call's files are on the disk before the next call: a full disk shows at once,
-                # not at the end.
-                for index, tokens, size in pool.map(lambda item: _write(store, *item), _states(generator, rows, call)):
+
+            def count(written: Any) -> None:
+                for index, tokens, size in written:
                     done.add(index, tokens, size, len(rows[index]["input_ids"]))
-                progress.update(task, advance=len(call), tokens=done.new_tokens)
+                    progress.update(task, advance=1, tokens=done.new_tokens)
+
+            begun = time.monotonic()
+            prompts = (rows[index]["input_ids"].tolist() for index in order)
+            with generator.stream(prompts, window=config.extract.prompts_per_call, ordered=False) as results:
+                for result in results:
+                    index = order[result["index"]]
+                    # No more files are open than the backlog holds: a full disk shows at once, not at the end.
+                    count(writers.submit(_write, store, index, rows[index], result))
+            count(writers.finish())
+            done.shares = shares(time.monotonic() - begun, results.seconds, writers.waited_s)
 
 
-def _calls(config: RunConfig, rows: Any, missing: list[int]) -> Iterator[list[int]]:
-    """Indices of each generate() call."""
+def _order(config: RunConfig, rows: Any, missing: list[int]) -> list[int]:
+    """Indices in the order in which they are extracted."""
     if config.extract.sort_by_length:
-        missing = sorted(missing, key=lambda index: (-len(rows[index]["input_ids"]), index))
-    size = config.extract.prompts_per_call
-    for start in range(0, len(missing), size):
-        yield missing[start : start + size]
-
-
-def _states(generator: Any, rows: Any, call: list[int]) -> list[tuple[int, Any, dict[str, Any]]]:
-    """Index, row and result of each prompt of one generate() call."""
-    wanted = [rows[index] for index in call]
-    results = generator.generate([row["input_ids"].tolist() for row in wanted])
-    if len(results) != len(call):
-        raise RuntimeError(f"generate() gave {len(results)} results for {len(call)} prompts")
-    return list(zip(call, wanted, results, strict=True))
+        return sorted(missing, key=lambda index: (-len(rows[index]["input_ids"]), index))
+    return missing
 
 
 def _write(store: SampleStore, index: int, row: Any, result: dict[str, Any]) -> tuple[int, int, int]:
@@ -173,7 +174,7 @@ def _write(store: SampleStore, index: int, row: Any, result: dict[str, Any]) -> 
     ids, mask = row["input_ids"].long(), row["loss_mask"].long()
     kept = len(result["input_ids"])
     if kept != len(ids) - result.get("truncated", 0) or not torch.equal(result["input_ids"].cpu(), ids[:kept]):
-        raise RuntimeError(f"generate() returned other ids than those of row {index}; nothing was written for it")
+        raise RuntimeError(f"the generator returned other ids than those of row {index}; nothing was written for it")
     sample = {
         "input_ids": ids[:kept],
         "hidden_states": result["hidden_states"],
