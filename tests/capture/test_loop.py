@@ -308,8 +308,8 @@ def test_a_slow_caller_holds_the_engine_back():
     """Nothing runs ahead of the caller by more than the steps in flight and the window."""
     fake = Fake(seed=5, budget=8, chunk=False)
     results = results_of(fake, (Prompt(i, [1] * 8, 0) for i in range(60)), ahead=4)
-    for given, _ in enumerate(results, start=1):
-        assert fake.steps <= given + 4
+    for count, _ in enumerate(results, start=1):
+        assert fake.steps <= count + 4
 
 
 def test_a_dropped_caller_leaves_the_engine_clean():
@@ -346,5 +346,5 @@ def test_the_source_is_read_only_as_far_as_the_window():
             read.append(i)
             yield Prompt(i, [1] * 4, 0)
 
-    for given, _ in enumerate(results_of(Fake(seed=5, budget=8), source(), ahead=5), start=1):
-        assert len(read) <= given + 5
+    for count, _ in enumerate(results_of(Fake(seed=5, budget=8), source(), ahead=5), start=1):
+        assert len(read) <= count + 5
