@@ -211,12 +211,63 @@ def generator_job(job: dict[str, Any]) -> dict[str, Any]:
             if name in ("stream()", "extract to a RAM disk"):
                 found["paths"][f"{name}, chat lengths"] = timed(job, chat, run)
                 print(name, found["paths"][f"{name}, chat lengths"], flush=True)
+        generator.executor.collective_rpc(watch)
+        stream(generator, same)
+        found["worker_ms"] = generator.executor.collective_rpc(clocks)[0]
     return found
 
 
 def runner_of(generator: Any) -> str:
     """Module of the worker's model runner."""
     return str(generator.executor.collective_rpc(lambda worker: type(worker.model_runner).__module__)[0])
+
+
+def watch(worker: Any) -> None:
+    """Put clocks on the worker that captures: its own time in each launch, and the device's in each step."""
+    import torch
+
+    launch, clock, cuda = worker._launch_step, time.perf_counter, torch.cuda.is_available()
+    worker._clocks = []
+
+    def event() -> Any:
+        if not cuda:
+            return None
+        made = torch.cuda.Event(enable_timing=True)
+        made.record()
+        return made
+
+    def watched(*args: Any) -> Any:
+        begun = clock()
+        worker._compat_inputs.wait()
+        ready, first = clock(), event()
+        reply = launch(*args)
+        worker._clocks.append((begun, ready, clock(), first, event()))
+        return reply
+
+    worker._launch_step = watched
+
+
+def clocks(worker: Any) -> dict[str, float]:
+    """Medians in milliseconds of what :func:`watch` saw."""
+    import torch
+
+    seen, worker._clocks = worker._clocks, []
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    pairs = list(zip(seen, seen[1:], strict=False))[2:]
+
+    def middle(values: Any) -> float:
+        return round(statistics.median(values), 2)
+
+    found = {
+        "from launch to launch": middle(1000 * (b[0] - a[0]) for a, b in pairs),
+        "waiting for the inputs of the step before": middle(1000 * (b[1] - b[0]) for _, b in pairs),
+        "launching": middle(1000 * (b[2] - b[1]) for _, b in pairs),
+    }
+    if torch.cuda.is_available():
+        found["device, from end to end of steps"] = middle(a[4].elapsed_time(b[4]) for a, b in pairs)
+        found["device, between two steps"] = middle(a[4].elapsed_time(b[3]) for a, b in pairs)
+    return found
 
 
 def generate(generator: Any, prompts: list[list[int]], size: int) -> None:

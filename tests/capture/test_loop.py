@@ -61,7 +61,8 @@ class Fake:
         self.vllm_config = SimpleNamespace(cache_config=SimpleNamespace(num_gpu_blocks=7, block_size=16))
         self.ring = Ring(Layout(LAYERS, budget, HIDDEN, "float32", 4, slots))
         self.ring.segment.unlink()
-        self.flying = self.most_flying = self.steps = 0
+        self.flying = self.steps = 0
+        self.ahead_of_waits: list[int] = []
 
     def engine(self, call: int = 0) -> Engine:
         return Engine(
@@ -125,11 +126,13 @@ class Fake:
     def collective_rpc(self, method, args=(), non_block=False):
         assert non_block
         if method == "_wait_step":
-            self.flying += 1
-            self.most_flying = max(self.most_flying, self.flying)
+            # Calls are answered in the order in which they are sent: a worker that waits cannot launch.
+            self.ahead_of_waits.append(self.flying)
+            self.flying -= 1
             return Later(lambda: self._arrive(args[0]))
         assert method == "_launch_step"
         self.steps += 1
+        self.flying += 1
         return Later(self._launch(*args))
 
     def _launch(self, scheduled, number):
@@ -150,7 +153,6 @@ class Fake:
         return lambda: [reply, reply if self.plant == "two ranks" else None]
 
     def _arrive(self, number):
-        self.flying -= 1
         slot, pieces = self.pending.pop(number)
         row = 0
         for tokens, start, count in pieces:
@@ -164,10 +166,10 @@ class Fake:
         return [number, None]
 
 
-def run(fake: Fake, prompts: list[list[int]], call: int = 0, *, ahead=float("inf"), ordered=False, copy=True):
+def run(fake: Fake, prompts: list[list[int]], call: int = 0, *, size=float("inf"), ordered=False, copy=True):
     given = (Prompt(i, tokens, 0) for i, tokens in enumerate(prompts))
     how = {
-        "ahead": ahead,
+        "size": size,
         "ordered": ordered,
         "copy": copy,
         "seconds": dict.fromkeys(("engine", "copy", "caller"), 0.0),
@@ -196,14 +198,14 @@ batches = st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=30), min_siz
     prompts=batches,
     preempt=st.sampled_from([0.0, 0.3]),
     slots=st.sampled_from([2, 3, 6]),
-    ahead=st.sampled_from([1, 3, 8, float("inf")]),
+    size=st.sampled_from([1, 3, 8, float("inf")]),
     ordered=st.booleans(),
     copy=st.booleans(),
 )
-def test_every_row_arrives_at_its_prompt(seed, budget, prompts, preempt, slots, ahead, ordered, copy):
+def test_every_row_arrives_at_its_prompt(seed, budget, prompts, preempt, slots, size, ordered, copy):
     fake = Fake(seed, budget, preempt=preempt, slots=slots)
     for call in range(3):
-        results = run(fake, prompts, call, ahead=ahead, ordered=ordered, copy=copy)
+        results = run(fake, prompts, call, size=size, ordered=ordered, copy=copy)
         check(prompts, results)
         assert not fake.waiting, "requests leak into the next call"
         assert not fake.known_to_workers, "the workers were not told which requests ended"
@@ -212,9 +214,12 @@ def test_every_row_arrives_at_its_prompt(seed, budget, prompts, preempt, slots, 
 
 
 def test_steps_are_launched_ahead_of_the_one_that_is_read():
-    fake = Fake(seed=1, budget=8)
+    fake = Fake(seed=1, budget=8, chunk=False)
     check([[1] * 8] * 20, run(fake, [[1] * 8] * 20))
-    assert fake.most_flying == loop.DEPTH
+    most = max(fake.ahead_of_waits)
+    assert most == loop.DEPTH
+    last = len(fake.ahead_of_waits) - most
+    assert fake.ahead_of_waits[:last] == [most] * last, "a worker waits while it could launch"
 
 
 def test_preemption_is_really_exercised():
@@ -279,7 +284,7 @@ def test_a_starved_call_gives_back_requests_that_had_begun():
 
 
 def results_of(fake: Fake, prompts, **how):
-    how = {"ahead": 8, "ordered": True, "copy": False, **how}
+    how = {"size": 8, "ordered": True, "copy": False, **how}
     return extract(fake.engine(), prompts, seconds=dict.fromkeys(("engine", "copy", "caller"), 0.0), **how)
 
 
@@ -305,11 +310,11 @@ def test_a_caller_who_drops_results_gets_the_slots_own_memory():
 
 
 def test_a_slow_caller_holds_the_engine_back():
-    """Nothing runs ahead of the caller by more than the steps in flight and the window."""
+    """Nothing runs size of the caller by more than the steps in flight and the window."""
     fake = Fake(seed=5, budget=8, chunk=False)
-    results = results_of(fake, (Prompt(i, [1] * 8, 0) for i in range(60)), ahead=4)
+    results = results_of(fake, (Prompt(i, [1] * 8, 0) for i in range(60)), size=4)
     for count, _ in enumerate(results, start=1):
-        assert fake.steps <= count + 4
+        assert fake.steps <= count + loop.DEPTH
 
 
 def test_a_dropped_caller_leaves_the_engine_clean():
@@ -332,7 +337,7 @@ def test_the_callers_own_exception_leaves_the_engine_clean():
 
     fake = Fake(seed=5, budget=8)
     with pytest.raises(SourceError) as caught:
-        list(results_of(fake, guarded(source()), ahead=2))
+        list(results_of(fake, guarded(source()), size=2))
     assert isinstance(caught.value.error, KeyError)
     assert not fake.waiting
     assert fake.ring.free == 6
@@ -344,7 +349,7 @@ def test_the_source_is_read_only_as_far_as_the_window():
     def source():
         for i in range(100):
             read.append(i)
-            yield Prompt(i, [1] * 4, 0)
+            yield Prompt(i, [1] * 8, 0)
 
-    for count, _ in enumerate(results_of(Fake(seed=5, budget=8), source(), ahead=5), start=1):
-        assert len(read) <= count + 5
+    for count, _ in enumerate(results_of(Fake(seed=5, budget=8, chunk=False), source(), size=5), start=1):
+        assert len(read) <= count + 5 + loop.DEPTH

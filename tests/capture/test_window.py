@@ -53,12 +53,14 @@ def test_a_prompt_longer_than_a_step_is_not_put_off():
 def test_reading_stops_where_it_was_told():
     prompts = window([1] * 10)
     prompts.fill(3)
-    assert len(prompts) == 3
     prompts.fill(3)
     assert len(prompts) == 3
+    prompts.take(0, 6)
+    prompts.fill(3)
+    assert [i for i, _ in taken(prompts.take(0, 0))] == [2, 3, 4]
     assert not prompts.exhausted
     prompts.fill(math.inf)
-    assert (len(prompts), prompts.exhausted) == (10, True)
+    assert (len(prompts), prompts.exhausted) == (5, True)
 
 
 @settings(deadline=None)

@@ -80,7 +80,7 @@ def generate(self: Any, token_ids: Any) -> list[dict[str, Any]]:
     prompts = read_prompts(token_ids, **_reading(self))
     with _one_call(self):
         _count_truncated(self, prompts)
-        finished = dict(_run(self, iter(prompts), ahead=math.inf, ordered=False, copy=True, seconds=_no_seconds()))
+        finished = dict(_run(self, iter(prompts), size=math.inf, ordered=False, copy=True, seconds=_no_seconds()))
         return [finished[index] for index in range(len(prompts))]
 
 
@@ -92,8 +92,8 @@ def stream(
     Args:
         self: The generator.
         token_ids: Prompts, each a list of int or a 1-D integer tensor; read lazily, in the caller's thread.
-        window: Prompts read ahead of the last result handed out. Steps are packed from these; with ``ordered``, no
-            more results than these are ever held back.
+        window: Prompts that are read and not in the engine: those from which the next step is packed, and results
+            held back for their turn. Those of the three steps in flight come on top.
         ordered: Results in the order of ``token_ids``; otherwise as they finish.
         copy: Every result owns its memory. Otherwise states may lie in the memory that is shared with the worker,
             which is theirs until they are dropped; a caller who keeps many gets copies from then on.
@@ -124,7 +124,7 @@ def _stream(
         self._compat_streaming = True
         try:
             prompts = _prompts(self, token_ids)
-            for index, result in _run(self, prompts, ahead=window, ordered=ordered, copy=copy, seconds=seconds):
+            for index, result in _run(self, prompts, size=window, ordered=ordered, copy=copy, seconds=seconds):
                 result["index"] = index
                 yield result
                 del result

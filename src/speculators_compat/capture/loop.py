@@ -62,7 +62,6 @@ class _Flight:
     counts: dict[str, int]
     starts: dict[str, int]
     launched: Any
-    arrived: Any
 
 
 class Pipeline:
@@ -129,10 +128,8 @@ class Pipeline:
             self._tell_finished(scheduled)
             raise self._starved()
         counts, starts = dict(scheduled.num_scheduled_tokens), _starts(scheduled)
-        rpc = self._engine.executor.collective_rpc
-        launched = rpc("_launch_step", args=(scheduled, number), non_block=True)
-        arrived = rpc("_wait_step", args=(number,), non_block=True)
-        self._flying.append(_Flight(number, counts, starts, launched, arrived))
+        launched = self._rpc("_launch_step", scheduled, number)
+        self._flying.append(_Flight(number, counts, starts, launched))
         self._retire(counts, starts)
         return True
 
@@ -148,8 +145,10 @@ class Pipeline:
         """
         flight = self._flying.popleft()
         begun = time.monotonic()
+        # Sent now, behind the launches of later steps: a worker that waited first would launch into an idle device.
+        arrived = self._rpc("_wait_step", flight.slot)
         reply = _only(flight.launched.result())
-        _only(flight.arrived.result())
+        _only(arrived.result())
         self._engine_s += time.monotonic() - begun
         ring = self._engine.ring
         # Never the last slots: a caller who keeps every result must not stop the engine.
@@ -165,8 +164,9 @@ class Pipeline:
         """Give up what is in work: read and drop every step in flight, and leave scheduler and workers clean."""
         while self._flying:
             flight = self._flying.popleft()
+            arrived = self._rpc("_wait_step", flight.slot)
             flight.launched.result()
-            flight.arrived.result()
+            arrived.result()
             self._engine.ring.release(flight.slot)
         self._finish(list(self._left))
         self._left.clear()
@@ -178,6 +178,10 @@ class Pipeline:
         if scheduled.total_num_scheduled_tokens:
             raise CaptureError("a finished call still has tokens scheduled")
         self._tell_finished(scheduled)
+
+    def _rpc(self, method: str, *args: Any) -> Any:
+        """Call every worker without waiting; a future of their replies."""
+        return self._engine.executor.collective_rpc(method, args=args, non_block=True)
 
     def _slot(self) -> int | None:
         """A free slot; waits for one only if no step in flight will bring the next."""

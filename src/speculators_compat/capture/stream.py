@@ -52,7 +52,7 @@ def extract(
     engine: Engine,
     prompts: Iterator[Prompt],
     *,
-    ahead: float,
+    size: float,
     ordered: bool,
     copy: bool,
     seconds: dict[str, float],
@@ -61,8 +61,8 @@ def extract(
 
     Args:
         engine: With no other call under way.
-        prompts: Read at most ``ahead`` further than what has been handed out.
-        ahead: Prompts; ``math.inf`` for no limit.
+        prompts: Read as far as ``size`` and the steps in flight ask for.
+        size: Prompts that wait for a step or, complete, for their turn; ``math.inf`` for no limit.
         ordered: Hand results out in the order of ``prompts``; otherwise as they finish.
         copy: Results own their memory; otherwise they may lie in the transport.
         seconds: Kept up to date, as :class:`Stream` describes.
@@ -75,7 +75,7 @@ def extract(
         pipeline = Pipeline(engine, ledger, lend=not copy)
         window = Window(prompts, engine.budget, engine.max_prompts)
         try:
-            yield from _run(pipeline, window, ledger, ahead, ordered, seconds)
+            yield from _run(pipeline, window, ledger, size, ordered, seconds)
         except (UsageError, SourceError, GeneratorExit):
             # The workers are in step: what is left is taken back, and the next call starts clean.
             pipeline.drain()
@@ -100,14 +100,15 @@ def guarded(source: Iterable[Any]) -> Iterator[Any]:
 
 
 def _run(
-    pipeline: Pipeline, window: Window, ledger: Ledger, ahead: float, ordered: bool, seconds: dict[str, float]
+    pipeline: Pipeline, window: Window, ledger: Ledger, size: float, ordered: bool, seconds: dict[str, float]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     held: dict[int, str] = {}
     given = 0
     while True:
+        due = _due(held, given, ordered)
         # First the engine, then the caller: the results of a step are handed out while the next ones run.
-        _launch_ahead(pipeline, window, given + ahead)
-        for index in _due(held, given, ordered):
+        _launch_ahead(pipeline, window, size - (len(held) - len(due)))
+        for index in due:
             begun = time.monotonic()
             result = ledger.take(held.pop(index))
             given += 1
@@ -123,10 +124,10 @@ def _run(
             return
 
 
-def _launch_ahead(pipeline: Pipeline, window: Window, ahead: float) -> None:
-    """Launch as many steps as may be in flight, from prompts up to number ``ahead``."""
+def _launch_ahead(pipeline: Pipeline, window: Window, size: float) -> None:
+    """Launch as many steps as may be in flight, packed from ``size`` prompts."""
     while pipeline.flying < DEPTH:
-        window.fill(ahead)
+        window.fill(size)
         for prompt in window.take(pipeline.waiting_tokens, pipeline.waiting_prompts):
             pipeline.add(prompt)
         if not pipeline.waiting_prompts or not pipeline.launch():

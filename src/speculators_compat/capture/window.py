@@ -30,20 +30,18 @@ class Window:
         self._source, self._budget, self._max_prompts = prompts, budget, max_prompts
         self._by_length: list[tuple[int, int]] = []  # (tokens, -index): of equal ones the oldest is the largest
         self._waiting: dict[int, Prompt] = {}  # by index, oldest first
-        self._read = 0
         self.exhausted = False
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def fill(self, ahead: float) -> None:
-        """Read until ``ahead`` prompts have been read in all, or there are no more."""
-        while not self.exhausted and self._read < ahead:
+    def fill(self, size: float) -> None:
+        """Read until ``size`` prompts wait, or there are no more."""
+        while not self.exhausted and len(self._waiting) < size:
             prompt = next(self._source, None)
             if prompt is None:
                 self.exhausted = True
                 return
-            self._read += 1
             self._waiting[prompt.index] = prompt
             bisect.insort(self._by_length, (len(prompt.token_ids), -prompt.index))
 
