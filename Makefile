@@ -17,7 +17,7 @@ export SSL_CERT_FILE ?= $(PIP_CERT)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test matrix tensor-parallel lint docs bench clean
+.PHONY: help demo test tools matrix everything tensor-parallel lint docs bench clean
 
 help:  ## List the commands
 	@sed -n 's/^\([a-z-]*\): .*## /\1\t/p' $(MAKEFILE_LIST)
@@ -26,13 +26,18 @@ demo: $(TOOLS)/.ready  ## Build the default environment and run the demo (more a
 	@$(NOX) -s demo -- $(ARGS)
 
 test: $(TOOLS)/.ready  ## Lint, unit tests, and engine tests on every pair of the matrix; ends with one summary line
-	@rm -rf build/junit build/summary.txt; rc=0; $(NOX) -s lint unit engine || rc=$$?; $(SUMMARISE) --status $$rc
+	@rm -rf build/junit build/summary.txt; rc=0; $(NOX) -s lint unit engine bracket || rc=$$?; $(SUMMARISE) --status $$rc
 
-matrix: $(TOOLS)/.ready  ## All tests, slow ones too, on every pair of the matrix
+matrix: $(TOOLS)/.ready  ## Every pair of the matrix, or ONLY="vllm=0.18.1 speculators=0.4.0.1"; records matrix.json
+	@$(TOOLS)/bin/python tools/run_matrix.py $(ONLY)
+
+everything: $(TOOLS)/.ready  ## All tests, slow ones too, on every pair of the default release
 	@rm -rf build/junit build/summary.txt; rc=0; $(NOX) -s engine -- --everything || rc=$$?; $(SUMMARISE) --status $$rc
 
 tensor-parallel: $(TOOLS)/.ready  ## Tensor parallel 1, 2 and 8, and 61 layers (about 15 minutes); records benchmarks/results
 	@$(NOX) -s tensor_parallel -- $(ARGS)
+
+tools: $(TOOLS)/.ready  ## nox and uv alone, in .venv-tools
 
 lint: $(TOOLS)/.ready  ## ruff and mypy
 	@$(NOX) -s lint

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import nox
+
+sys.path.insert(0, str(Path(__file__).parent / "src"))
+from speculators_compat import matrix
 
 nox.needs_version = ">=2025.2.9"
 nox.options.default_venv_backend = "uv"
@@ -23,7 +27,9 @@ ROOT = Path(__file__).parent
 BUILD = ROOT / "build"
 DISTRIBUTION = "speculators-compat"
 PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
-ROWS: list[dict[str, Any]] = nox.project.load_toml(ROOT / "src" / "speculators_compat" / "matrix.toml")["row"]
+# Pairs that run every test; the others run those of one cell (`pytest --cell`).
+WHOLE = [row for row in matrix.rows() if row["vllm"] == next(row["vllm"] for row in matrix.rows() if row["default"])]
+CI = [row for row in matrix.rows() if row["ci"] and row not in WHOLE]
 EVERYTHING = "--everything"
 # The rest of tests/unit needs no engine: the unit session runs it.
 ENGINE_TESTS = ["tests/capture", "tests/testing", "tests/drifts", "tests/e2e", "tests/unit/test_packaging.py"]
@@ -37,14 +43,9 @@ def group(name: str) -> tuple[str, ...]:
     return nox.project.dependency_groups(PROJECT, name)
 
 
-def row_name(row: dict[str, Any]) -> str:
-    """The name of a row, in session names and of its constraint file."""
-    return f"vllm-{row['vllm']}-speculators-{row['speculators']}"
-
-
 def default_row() -> dict[str, Any]:
     """The pair of the demo."""
-    return next(row for row in ROWS if row.get("default"))
+    return next(row for row in matrix.rows() if row["default"])
 
 
 def engine_env() -> dict[str, str | None]:
@@ -62,22 +63,19 @@ def install_package(session: nox.Session, *args: str) -> None:
 
 
 def install_engine(session: nox.Session, row: dict[str, Any]) -> None:
-    """Install one pair, then the package, then prove that the pair is what the row names."""
+    """Install vLLM, then the package, then speculators as a user does; prove that the pair is what the row names."""
     overrides = Path(session.create_tmp()) / "overrides.txt"
-    overrides.write_text("".join(f"{name}=={row[name]}\n" for name in TORCH), encoding="utf-8")
-    pins = ("--constraint", f"constraints/{row_name(row)}.txt", "--override", str(overrides))
-    pair = (f"{row['distribution']}=={row['vllm']}", f"speculators=={row['speculators']}")
-    session.install(*pair, *TORCH, *group("test"), *pins)
+    forced = {**{name: row[name] for name in TORCH}, **row["override"]}
+    overrides.write_text("".join(f"{name}=={version}\n" for name, version in forced.items()), encoding="utf-8")
+    pins = f"constraints/vllm-{row['vllm']}.txt"
+    vllm = f"{row['distribution']}=={row['build']}"
+    session.install(vllm, *forced, *group("test"), "--constraint", pins, "--override", str(overrides))
     # Without the pins: they must survive because the package moves nothing, not because held.
     install_package(session)
-    named = [f"{name}=={row[name]}" for name in ("speculators", *TORCH)]
-    session.run(
-        "python",
-        "tools/check_versions.py",
-        f"vllm=={row['vllm']}",
-        *named,
-        env=engine_env(),
-    )
+    speculators = f"speculators=={row['speculators']}"
+    session.run(DISTRIBUTION, "install", speculators, env={**engine_env(), "UV_CONSTRAINT": str(ROOT / pins)})
+    named = [f"{name}=={version}" for name, version in forced.items()]
+    session.run("python", "tools/check_versions.py", f"vllm=={row['build']}", speculators, *named, env=engine_env())
 
 
 def run_pytest(
@@ -106,17 +104,44 @@ def unit(session: nox.Session) -> None:
     run_pytest(session, ["tests/unit", "tests/drifts"], "not engine and not slow")
 
 
+def each(rows: list[dict[str, Any]]) -> Any:
+    """One session per row."""
+    return nox.parametrize(("python", "row"), [nox.param(row["python"], row, id=matrix.name(row)) for row in rows])
+
+
 @nox.session
-@nox.parametrize(("python", "row"), [nox.param(row["python"], row, id=row_name(row)) for row in ROWS])
+@each(WHOLE)
 def engine(session: nox.Session, row: dict[str, Any]) -> None:
-    """The tests beside one pair of real vLLM and speculators, one environment per row; --everything adds slow ones."""
+    """All tests beside one pair of real vLLM and speculators; --everything adds the slow ones."""
     install_engine(session, row)
     marks = ["not resolver"]
     if EVERYTHING in session.posargs:
         session.posargs.remove(EVERYTHING)
     else:
-        marks += ["not slow"] + ([] if row.get("default") else ["not default_pair"])
+        marks += ["not slow"] + ([] if row["default"] else ["not default_pair"])
     run_pytest(session, ENGINE_TESTS, " and ".join(marks), *TWO_AT_A_TIME, env=engine_env())
+
+
+@nox.session
+@each(CI)
+def bracket(session: nox.Session, row: dict[str, Any]) -> None:
+    """One cell of the matrix, of the releases that `make test` adds at both ends."""
+    run_cell(session, row)
+
+
+@nox.session
+@each(list(matrix.rows()))
+def cell(session: nox.Session, row: dict[str, Any]) -> None:
+    """One cell of the matrix; tools/run_matrix.py runs these one by one and records them."""
+    run_cell(session, row)
+
+
+def run_cell(session: nox.Session, row: dict[str, Any]) -> None:
+    """Exactness, faults, states, one pipeline run, and the drifts that begin or end with this vLLM."""
+    install_engine(session, row)
+    run_pytest(
+        session, ["tests/e2e", "tests/drifts"], "not slow", "--cell", "-n", "2", "--dist", "loadgroup", env=engine_env()
+    )
 
 
 @nox.session(python=default_row()["python"])

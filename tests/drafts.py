@@ -139,13 +139,13 @@ def prepare(
     column: str = "conversations",
     **options,
 ):
-    """Upstream's preparation of some conversations; gives the data set and the tokenizer."""
+    """Upstream's preparation of some conversations; gives the rows and the tokenizer."""
     from speculators.data_generation.preprocessing import load_and_preprocess_dataset
 
     folder.mkdir(parents=True, exist_ok=True)
     data = folder / "data.jsonl"
     data.write_text("".join(json.dumps({column: turns}) + "\n" for turns in conversations))
-    return load_and_preprocess_dataset(
+    dataset, tokenizer = load_and_preprocess_dataset(
         str(verifier),
         str(data),
         length,
@@ -154,6 +154,7 @@ def prepare(
         cache_dir=str(folder / "cache"),
         **options,
     )
+    return list(dataset), tokenizer  # read here: a caller may have left the shim by the time it looks at a row
 
 
 def verifier_states(verifier: Path):

@@ -74,6 +74,23 @@ def applies(drift: Drift) -> pytest.MarkDecorator:
     )
 
 
+def applies_here(drift: Drift) -> bool:
+    """Whether the installed speculators and vLLM are in a drift's ranges."""
+    return speculators_is(drift.speculators) and vllm_is(drift.since, drift.until)
+
+
+#: Before, vLLM does not know the model, or builds its vision tower on a CUDA device.
+KIMI_REASON = (
+    "vLLM's CPU engine runs Kimi-K2.5 from 0.16 on: "
+    "https://github.com/vllm-project/vllm/blob/v0.15.0/vllm/model_executor/models/kimi_k25.py#L323"
+)
+
+
+def kimi_runs() -> bool:
+    """Whether the installed vLLM can run Kimi-K2.5 on a CPU."""
+    return vllm_is("0.16.0", None)
+
+
 def interruptible() -> None:
     """For ``preexec_fn``: a shell that starts tests in the background leaves SIGINT ignored for all they start."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)

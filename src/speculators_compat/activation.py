@@ -14,7 +14,7 @@ import sys
 import threading
 from typing import Any
 
-from . import matrix, patching, trigger, versions
+from . import matrix, notes, patching, trigger, versions
 from .drift import Drift, DriftError, Outcome, State, wrap
 from .drifts import catalogue
 
@@ -26,6 +26,7 @@ SWITCH = "SPECULATORS_COMPAT"
 DISABLE = "SPECULATORS_COMPAT_DISABLE"
 
 _lock = threading.RLock()
+_naming: Any = notes.NamingFinder()
 _outcomes: dict[str, Outcome] = {}
 _order: list[str] = []  # ids in the order in which they were applied: undo goes backwards
 _hooked: set[str] = set()
@@ -70,13 +71,16 @@ def activate() -> tuple[Outcome, ...]:
             return outcomes()
         _active = True
         modules = sorted({drift.module for drift in catalogue()})
-        # Our own worker extension is imported before it activates the shim; it is not late.
-        late = [name for name in modules if name in sys.modules and not name.startswith(f"{__package__}.")]
+        # Our own worker extension is imported before it activates the shim, and a vLLM may always be: neither is late.
+        early = (f"{__package__}.", "vllm.")
+        late = [name for name in modules if name in sys.modules and not name.startswith(early)]
         if late and first:
             _say_late(late)
         for module in modules:
             _hook(module)
         trigger.disarm()
+        # In front of wrapt's finder, whose hooks run only after a module could be imported.
+        sys.meta_path.insert(0, _naming)
         return outcomes()
 
 
@@ -86,6 +90,8 @@ def deactivate() -> None:
     with _lock:
         trigger.disarm()
         _active, _switched = False, True
+        if _naming in sys.meta_path:
+            sys.meta_path.remove(_naming)
         while _order:
             patching.restore(_outcomes[_order.pop()].undo)
         for outcome in _outcomes.values():
@@ -235,4 +241,9 @@ def _say_newer(version: str) -> None:
     global _said_newer
     if not _said_newer:
         _said_newer = True
-        log.warning("vLLM %s is newer than any tested release; each drift's probe decides.", version)
+        log.warning(
+            "vLLM %s is newer than any tested release (%s): each drift's probe decides. speculators-compat audit lists "
+            "every call of speculators that does not fit it.",
+            version,
+            matrix.newest(),
+        )

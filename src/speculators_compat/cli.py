@@ -171,12 +171,25 @@ def demo(
     ),
     tensor_parallel: Annotated[int, typer.Option(min=1, help="Ranks that share the verifier: 1, 2, 4 or 8.")] = 1,
     layers: Annotated[int, typer.Option(min=2, help="Decoder layers of the tiny verifier, 7 or more.")] = 8,
+    model: Annotated[str, typer.Option(help="Kind of the tiny verifier: kimi_k25, llama, qwen3, ...")] = "kimi_k25",
 ) -> None:
-    """Make a tiny Kimi-K2.5 and conversations, and run the pipeline on them."""
+    """Make a tiny verifier (a Kimi-K2.5) and conversations, and run the pipeline on them."""
     with _exit_codes():
         from .demo import run_demo
 
-        _show(run_demo(out, tensor_parallel, layers))
+        _show(run_demo(out, tensor_parallel, layers, model))
+
+
+@app.command()
+def install(
+    what: Annotated[str, typer.Argument(metavar="SPECULATORS", help="One release: speculators==0.4.0.1.")],
+) -> None:
+    """Install speculators beside the vLLM that is here, whatever bounds it declares; nothing installed moves."""
+    with _exit_codes():
+        from .install import install as add
+
+        for line in add(what):
+            typer.echo(line)
 
 
 @app.command("serve-check")

@@ -30,13 +30,14 @@ ENVIRONMENT = {
 }
 
 
-def run_demo(out: Path, tensor_parallel: int, layers: int) -> dict[str, Any]:
+def run_demo(out: Path, tensor_parallel: int, layers: int, kind: str = "kimi_k25") -> dict[str, Any]:
     """Make the model and the data in ``out`` and run the pipeline on them.
 
     Args:
         out: Folder of the demo; a demo of the same arguments that is there already is completed.
         tensor_parallel: Ranks that share the verifier.
         layers: Decoder layers of the verifier.
+        kind: A kind of :data:`speculators_compat.testing.TINY_MODELS`. vLLM has Kimi-K2.5 from 0.15 on.
 
     Returns:
         The summary of the run.
@@ -45,14 +46,14 @@ def run_demo(out: Path, tensor_parallel: int, layers: int) -> dict[str, Any]:
         UsageError: The arguments do not fit the model, or the folder holds something else.
         StepError: A step failed.
     """
-    config_path = prepare_demo(out, tensor_parallel, layers)
+    config_path = prepare_demo(out, tensor_parallel, layers, kind)
     env = {**ENVIRONMENT, **os.environ}
     if not _has_accelerator():
         env.setdefault("VLLM_MLA_DISABLE", "1")  # the CPU backend has no MLA before vLLM 0.28
     return run_pipeline(config_path, env)
 
 
-def prepare_demo(out: Path, tensor_parallel: int = 1, layers: int = 8) -> Path:
+def prepare_demo(out: Path, tensor_parallel: int = 1, layers: int = 8, kind: str = "kimi_k25") -> Path:
     """Write model, conversations and configuration.
 
     Returns:
@@ -69,10 +70,9 @@ def prepare_demo(out: Path, tensor_parallel: int = 1, layers: int = 8) -> Path:
             str(tensor_parallel),
             "Choose one.",
         )
-    config_path, text = (
-        out / "demo.yaml",
-        yaml.safe_dump(_configuration(out, tensor_parallel, layers), sort_keys=False),
-    )
+    config_path = out / "demo.yaml"
+    # The comment tells demos of two kinds apart: their configurations are the same.
+    text = f"# A tiny {kind}\n{yaml.safe_dump(_configuration(out, tensor_parallel, layers), sort_keys=False)}"
     if config_path.exists() and config_path.read_text(encoding="utf-8") == text:
         load_config(config_path)
         return config_path
@@ -84,7 +84,7 @@ def prepare_demo(out: Path, tensor_parallel: int = 1, layers: int = 8) -> Path:
         )
     from .testing import make_conversations, make_model
 
-    make_model("kimi_k25", out / "model", num_hidden_layers=layers)
+    make_model(kind, out / "model", num_hidden_layers=layers)
     make_conversations(out / "conversations.jsonl", CONVERSATIONS)
     config_path.write_text(text, encoding="utf-8")
     load_config(config_path)

@@ -26,6 +26,7 @@ __all__ = [
 ]
 
 Process = Literal["main", "worker", "both"]
+Wrapper = Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
 class _Missing:
@@ -58,11 +59,21 @@ class Site:
         mode: ``wrap`` builds on what is there and may be stacked by several drifts; ``substitute`` does not
             call the old value, so a second drift may not claim the same attribute; ``supply`` adds a name
             that must not exist yet.
+        wrapper: What ``wrap`` puts around the callable; an exception that passes it gets a note with the drift's id.
     """
 
     target: str
     make: Callable[[Any], Any]
     mode: Literal["wrap", "substitute", "supply"]
+    wrapper: Wrapper | None = None
+
+    def value(self, original: Any, drift_id: str) -> Any:
+        """The new value of the attribute whose raw value is ``original``."""
+        if self.wrapper is None:
+            return self.make(original)
+        import wrapt
+
+        return wrapt.FunctionWrapper(original, _noting(self.wrapper, drift_id))
 
     @property
     def module(self) -> str:
@@ -75,7 +86,17 @@ class Site:
         return self.target.partition(":")[2]
 
 
-Wrapper = Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], Any]
+def _noting(wrapper: Wrapper, drift_id: str) -> Wrapper:
+    def call(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        try:
+            return wrapper(wrapped, instance, args, kwargs)
+        except Exception as error:
+            from . import notes
+
+            notes.add(error, drift_id)
+            raise
+
+    return call
 
 
 def wrap(target: str, wrapper: Wrapper) -> Site:
@@ -86,7 +107,7 @@ def wrap(target: str, wrapper: Wrapper) -> Site:
 
         return wrapt.FunctionWrapper(original, wrapper)
 
-    return Site(target, make, "wrap")
+    return Site(target, make, "wrap", wrapper)
 
 
 def substitute(target: str, make: Callable[[Any], Any]) -> Site:

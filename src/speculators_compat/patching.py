@@ -67,7 +67,7 @@ def apply(sites: Iterable[Site], owner_id: str) -> list[Entry]:
     if len({(id(item.owner), item.name) for item in resolved}) != len(resolved):
         raise SiteError(f"{owner_id} names one attribute twice")
     # All new values are built before the first is written: a factory that raises leaves nothing half applied.
-    values = [item.site.make(item.raw if item.was_own else _inherited(item)) for item in resolved]
+    values = [item.site.value(item.raw if item.was_own else _inherited(item), owner_id) for item in resolved]
     journal: list[Entry] = []
     try:
         for item, value in zip(resolved, values, strict=True):

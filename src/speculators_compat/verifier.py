@@ -42,6 +42,7 @@ OFFSET_NORMS = frozenset(
 """Model types whose RMSNorm multiplies by (1 + weight): ``modeling_*.py`` of transformers 4.57."""
 
 _WRAPPED = ("text_config", "llm_config", "language_config")
+_ROTARY = frozenset({"rope_theta", "rope_scaling", "rope_parameters"})
 _REQUIRED = ("hidden_size", "vocab_size", "rms_norm_eps")
 
 
@@ -100,9 +101,15 @@ def _plain_config(name_or_path: str, fields: dict[str, Any]) -> Any:
             found=(f"{name_or_path} (model_type {fields.get('model_type')!r}) without {', '.join(missing)}"),
             way_out=("Add the fields to its config.json, or use a transformers release that knows the model type."),
         )
-    config_class = CONFIG_MAPPING[fields["model_type"]] if known else PretrainedConfig
     # auto_map would make transformers look for remote code when this config is saved or reloaded.
-    return config_class.from_dict({key: value for key, value in fields.items() if key != "auto_map"})
+    fields = {key: value for key, value in fields.items() if key != "auto_map"}
+    if known:
+        return CONFIG_MAPPING[fields["model_type"]].from_dict(fields)
+    # transformers 5 rewrites the rotary fields of a new config by others that a plain one has not taken yet.
+    config = PretrainedConfig.from_dict({key: value for key, value in fields.items() if key not in _ROTARY})
+    for key in _ROTARY & fields.keys():
+        setattr(config, key, fields[key])
+    return config
 
 
 def norm_offset(config: Any) -> float:

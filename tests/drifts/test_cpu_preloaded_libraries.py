@@ -7,7 +7,7 @@ from speculators_compat.drifts.cpu_preloaded_libraries import DRIFT, VARIABLE, _
 
 @pytest.mark.engine
 def test_symptom_and_fix(needed, run_generator, monkeypatch, capfd):
-    if needed(DRIFT):
+    if needed("cpu_preloaded_libraries"):
         monkeypatch.delenv(VARIABLE, raising=False)
         done = run_generator(DRIFT.id)
         assert done.lengths is None

@@ -3,10 +3,10 @@ import pytest
 pytestmark = pytest.mark.engine
 
 
-def test_symptom_and_fix(only_on, run_generator, healthy):
+def test_symptom_and_fix(needed, run_generator, healthy):
     import torch
 
-    if only_on("cuda_memory_info", "0.3") and not torch.cuda.is_available():
+    if needed("cuda_memory_info") and not torch.cuda.is_available():
         done = run_generator("cuda_memory_info")
         assert "mem_get_info" in done.error
         assert "No CUDA GPUs are available" in done.error or "NVIDIA driver" in done.error

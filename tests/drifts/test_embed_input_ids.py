@@ -6,8 +6,8 @@ pytestmark = pytest.mark.engine
 UPSTREAM = ("hidden_states_capture",)
 
 
-def test_symptom_and_fix(only_on, run_generator):
-    if only_on("embed_input_ids", "0.3"):
+def test_symptom_and_fix(needed, run_generator):
+    if needed("embed_input_ids"):
         done = run_generator(*UPSTREAM, "embed_input_ids")
         assert "'LlamaModel' object has no attribute 'get_input_embeddings'" in done.error
         mended = run_generator(*UPSTREAM, prompts=[[1, 2, 3]])

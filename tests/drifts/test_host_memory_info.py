@@ -3,10 +3,10 @@ import pytest
 pytestmark = pytest.mark.engine
 
 
-def test_symptom_and_fix(only_on, run_generator, healthy):
+def test_symptom_and_fix(needed, run_generator, healthy):
     import torch
 
-    if only_on("host_memory_info", "0.4") and not torch.accelerator.is_available():
+    if needed("host_memory_info") and not torch.accelerator.is_available():
         done = run_generator("host_memory_info", "kv_cache_budget")
         assert "mem_get_info" in done.error
         assert "Found no NVIDIA driver" in done.error

@@ -6,5 +6,5 @@ pytestmark = pytest.mark.engine
 
 
 def test_symptom_and_fix(needed, run_generator, healthy):
-    if needed(DRIFT):
+    if needed("kv_cache_layout"):
         assert DRIFT.symptom in run_generator(DRIFT.id).error

@@ -30,4 +30,4 @@ def test_names_are_found_where_they_were_and_go_again(moved):
 
 @pytest.mark.engine
 def test_it_is_not_needed_before(needed):
-    assert not needed(DRIFT)
+    assert not needed("kv_cache_planning")

@@ -6,5 +6,5 @@ pytestmark = pytest.mark.engine
 
 
 def test_symptom_and_fix(needed, run_generator, healthy):
-    if needed(DRIFT):
+    if needed("request_eos_token_id"):
         assert DRIFT.symptom in run_generator(DRIFT.id).error

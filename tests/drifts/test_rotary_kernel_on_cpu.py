@@ -1,8 +1,12 @@
 import pytest
 
-from tests.support import run_python
+from tests.support import KIMI_REASON, kimi_runs, run_python
 
-pytestmark = [pytest.mark.engine, pytest.mark.default_pair]
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.default_pair,
+    pytest.mark.skipif(not kimi_runs(), reason=KIMI_REASON),
+]
 
 CODE = """
 import speculators_compat

@@ -3,8 +3,8 @@ import pytest
 pytestmark = pytest.mark.engine
 
 
-def test_symptom_and_fix(only_on, run_generator):
-    if only_on("single_reply_rpc", "0.3"):
+def test_symptom_and_fix(needed, run_generator):
+    if needed("single_reply_rpc"):
         upstream = {"prompts": [[1, 2, 3]]}
         done = run_generator("hidden_states_capture", "single_reply_rpc", **upstream)
         assert "Boolean value of Tensor with more than one value is ambiguous" in done.error

@@ -1,6 +1,5 @@
 import pytest
 
-from speculators_compat.drifts.swap_space import DRIFT
 from tests.support import run_python
 
 pytestmark = [pytest.mark.engine, pytest.mark.default_pair]
@@ -19,8 +18,7 @@ if __name__ == "__main__":
 
 
 def test_symptom_and_fix(needed):
-    if not needed(DRIFT):
-        return
-    without = run_python(CODE, {"SPECULATORS_COMPAT_DISABLE": "swap_space"})
-    assert "Too large swap space" in without.stderr
-    assert "SWAP 0" in run_python(CODE).stdout
+    if needed("swap_space"):
+        without = run_python(CODE, {"SPECULATORS_COMPAT_DISABLE": "swap_space"})
+        assert "Too large swap space" in without.stderr
+        assert "SWAP 0" in run_python(CODE).stdout

@@ -21,7 +21,7 @@ def build(verifier, folder):
     path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     raw = preprocessing.load_raw_dataset(str(path), cache_dir=str(folder))
     tokenizer = AutoTokenizer.from_pretrained(verifier)
-    return preprocessing.build_eagle3_dataset(raw, tokenizer, num_proc=None)
+    return list(preprocessing.build_eagle3_dataset(raw, tokenizer, num_proc=None))
 
 
 def test_symptom_without_and_rows_unchanged_with(tmp_path, caplog):

@@ -6,8 +6,8 @@ from speculators_compat.drifts.two_phase_execution import TwoPhaseExecutor
 
 
 @pytest.mark.engine
-def test_symptom_and_fix(only_on, run_generator, healthy, speculators_version):
-    if speculators_version.startswith("0.3"):
+def test_symptom_and_fix(needed, run_generator, healthy, speculators_version):
+    if needed("two_phase_execution") and speculators_version.startswith("0.3"):
         done = run_generator("hidden_states_capture", "two_phase_execution", prompts=[[1, 2, 3]])
         assert "sample_tokens() must be called after execute_model()" in done.error
 

@@ -14,7 +14,7 @@ if __name__ == "__main__":
 
 
 def test_the_block_size_is_pinned_without_and_left_open_with(needed):
-    if needed(DRIFT):
+    if needed("worker_block_size"):
         assert "PINNED True" in run_python(CODE, {"SPECULATORS_COMPAT_DISABLE": DRIFT.id}).stdout
         assert "PINNED False" in run_python(CODE).stdout
 
@@ -23,5 +23,5 @@ def test_a_size_that_the_backend_cannot_use_is_refused_without(needed, run_gener
     """vLLM 0.32's CPU attention takes multiples of 32 only."""
     import torch
 
-    if needed(DRIFT) and vllm_is("0.32.0", None) and not torch.accelerator.is_available():
+    if needed("worker_block_size") and vllm_is("0.32.0", None) and not torch.accelerator.is_available():
         assert DRIFT.symptom in run_generator(DRIFT.id).error

@@ -14,7 +14,12 @@ from tests.e2e.conftest import MAX_LEN, start
 pytestmark = pytest.mark.engine
 
 TOLERANCE = 2e-5
-llama = pytest.mark.parametrize("engine", [("llama", 1)], indirect=True, ids=["llama-tp1"])
+llama_alone = pytest.mark.parametrize("engine", [("llama", 1)], indirect=True, ids=["llama-tp1"])
+
+
+def llama(test):
+    """On the shared engine: beside every pair of the matrix too."""
+    return pytest.mark.cell(llama_alone(test))
 
 
 @llama
@@ -137,7 +142,7 @@ def _kv_width(generator) -> int:
     return config.num_key_value_heads * head
 
 
-@llama
+@llama_alone
 def test_a_kv_cache_below_one_prompt_is_refused_at_start(engine, monkeypatch):
     monkeypatch.setattr(kv_cache_budget, "_host_budget", lambda *_: 200_000)
     blocks, size = _blocks_of_a_prompt(engine.generator), _block_size(engine.generator)

@@ -77,7 +77,7 @@ def test_wheel_holds_the_package_and_nothing_else(wheel: Path):
         path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file() and path.suffix != ".pyc"
     }
     assert {name for name in names if name.startswith("speculators_compat/")} == written
-    assert {"speculators_compat/py.typed", "speculators_compat/matrix.toml"} <= names
+    assert {"speculators_compat/py.typed", "speculators_compat/matrix.toml", "speculators_compat/matrix.json"} <= names
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
@@ -131,17 +131,21 @@ def _resolve(requirements: list[str], python: str, overrides: Path | None, *opti
     return {canonicalize_name(pin.name): str(pin.specifier or pin.url) for pin in pins}
 
 
-# The matrix, and both ends of the range of vLLM to install beside (resolved only, not run).
+def _forced(row: dict) -> list[str]:
+    """The versions that a row of the matrix overrides."""
+    return [
+        f"{name}=={version}" for name, version in {**{name: row[name] for name in TORCH}, **row["override"]}.items()
+    ]
+
+
+def _pair(row: dict) -> list[str]:
+    return [f"{row['distribution']}=={row['build']}", f"speculators=={row['speculators']}"]
+
+
+# The pairs of `make test`, and both ends of the range of vLLM to install beside (resolved only, not run).
+ROWS = [row for row in matrix.rows() if row["ci"]]
 PAIRS = [
-    *(
-        pytest.param(
-            [f"{row['distribution']}=={row['vllm']}", f"speculators=={row['speculators']}"],
-            [f"{name}=={row[name]}" for name in TORCH],
-            row["python"],
-            id=f"{row['vllm']}-{row['speculators']}",
-        )
-        for row in matrix.rows()
-    ),
+    *(pytest.param(_pair(row), _forced(row), row["python"], id=matrix.name(row)) for row in ROWS),
     *(
         pytest.param([f"vllm=={vllm}", "speculators==0.3.0"], [], "3.11", id=f"{vllm}-0.3.0")
         for vllm in ("0.11.0", "0.33.0")
@@ -163,14 +167,13 @@ def test_resolving_beside_a_pair_only_adds(wheel, tmp_path, pair, overridden, py
 
 
 @pytest.mark.resolver
-@pytest.mark.parametrize("row", matrix.rows(), ids=lambda row: f"{row['vllm']}-{row['speculators']}")
+@pytest.mark.parametrize("row", ROWS, ids=matrix.name)
 def test_pictures_move_no_pin(wheel, tmp_path, row):
     """The extra fits beside every version that a pair was tested with; the resolver fails if it does not."""
-    pins = ROOT / "constraints" / f"vllm-{row['vllm']}-speculators-{row['speculators']}.txt"
+    pins = ROOT / "constraints" / f"vllm-{row['vllm']}.txt"
     overrides = tmp_path / "overrides.txt"
-    overrides.write_text("".join(f"{name}=={row[name]}\n" for name in TORCH))
-    pair = [f"{row['distribution']}=={row['vllm']}", f"speculators=={row['speculators']}"]
-    wanted = [*pair, f"{OWN}[report] @ {wheel.as_uri()}"]
+    overrides.write_text("\n".join(_forced(row)))
+    wanted = [*_pair(row), f"{OWN}[report] @ {wheel.as_uri()}"]
     beside = _resolve(wanted, row["python"], overrides, "--constraint", str(pins))
     assert {OWN, "matplotlib", "numpy", "pillow"} <= beside.keys()
 

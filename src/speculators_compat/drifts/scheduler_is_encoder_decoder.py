@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from ..calls import accepts, add_default
+import inspect
+
+from ..calls import accepts, add_default, default_of
 from ..drift import Drift, wrap
 from ._generator import GENERATOR, from_generator
 
 
 def _required() -> bool:
-    return accepts(from_generator("SchedulerConfig"), "is_encoder_decoder")
+    config = from_generator("SchedulerConfig")
+    return accepts(config, "is_encoder_decoder") and default_of(config, "is_encoder_decoder") is inspect.Parameter.empty
 
 
 DRIFT = Drift(
@@ -17,7 +20,7 @@ DRIFT = Drift(
     symptom="pydantic_core._pydantic_core.ValidationError: 1 validation error for SchedulerConfig",
     call_site="data_generation/vllm_hidden_states_generator.py:_create_vllm_config",
     speculators=">=0.3.0,<0.4",
-    since="0.11.1",  # there an optional InitVar; required from 0.12.0
+    since="0.12.0",  # from 0.11.1 on an optional InitVar
     until=None,
     upstream="https://github.com/vllm-project/vllm/blob/v0.12.0/vllm/config/scheduler.py#L37",
     probe=_required,
