@@ -17,7 +17,7 @@ from .prompts import Prompt, check_layer_ids, read_prompt, read_prompts
 from .stream import SourceError, Stream, extract, guarded
 from .transport import Layout, Ring
 
-__all__ = ["close", "construct", "enter", "generate", "leave", "stream"]
+__all__ = ["close", "connect", "construct", "enter", "generate", "leave", "stream"]
 
 log = logging.getLogger("speculators_compat")
 
@@ -53,7 +53,6 @@ def construct(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[s
     try:
         with using(options):
             wrapped(**upstream)
-        instance._compat_ring = _open_transport(instance)
     except BaseException:
         close(instance)
         raise
@@ -218,23 +217,30 @@ def _engine(self: Any) -> Engine:
     )
 
 
-def _open_transport(self: Any) -> Ring:
-    """Share memory with the worker that captures; its name is gone before the first step."""
+def connect(self: Any) -> None:
+    """Share memory with the worker that captures; its name is gone before the first step.
+
+    Raises:
+        UsageError: The shared memory cannot hold the states of two steps; the generator is closed.
+    """
     model, steps = self.vllm_config.model_config, self.vllm_config.scheduler_config
-    ring = Ring(
-        Layout(
-            layers=len(self.layer_ids),
-            rows=steps.max_num_batched_tokens,
-            width=model.get_hidden_size(),
-            dtype=str(model.dtype).removeprefix("torch."),
-            itemsize=model.dtype.itemsize,
-        )
+    layout = Layout(
+        layers=len(self.layer_ids),
+        rows=steps.max_num_batched_tokens,
+        width=model.get_hidden_size(),
+        dtype=str(model.dtype).removeprefix("torch."),
+        itemsize=model.dtype.itemsize,
     )
     try:
-        self.executor.collective_rpc("_open_transport", args=(ring.segment.name, ring.layout.as_dict()))
-    finally:
-        ring.segment.unlink()
-    return ring
+        ring = Ring(layout)
+        try:
+            self.executor.collective_rpc("_open_transport", args=(ring.segment.name, ring.layout.as_dict()))
+        finally:
+            ring.segment.unlink()
+    except BaseException:
+        close(self)
+        raise
+    self._compat_ring = ring
 
 
 def close(self: Any) -> None:

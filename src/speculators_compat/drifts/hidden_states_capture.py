@@ -14,6 +14,13 @@ def _our_extension(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: d
     return wrapped(*args, **{**kwargs, "worker_extension_cls": OURS})
 
 
+def _connected(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    from ..capture.generator import connect
+
+    wrapped(*args, **kwargs)
+    connect(instance)
+
+
 def _generate(original: Any) -> Any:
     from ..capture.generator import generate
 
@@ -42,8 +49,9 @@ DRIFT = Drift(
     silent=True,
     sites=(
         wrap(f"{GENERATOR}:ParallelConfig", _our_extension),
+        wrap(f"{GENERATOR}:VllmHiddenStatesGenerator.__init__", _connected),
         substitute(f"{GENERATOR}:VllmHiddenStatesGenerator.generate", _generate),
         supply(f"{GENERATOR}:VllmHiddenStatesGenerator.stream", _stream),
     ),
-    requires=("generator_options", "two_phase_execution"),
+    requires=("generator_options", "rpc_futures", "two_phase_execution"),
 )

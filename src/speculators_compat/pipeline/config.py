@@ -67,9 +67,9 @@ class ExtractConfig(_Section):
         description="Activation dtype of the verifier, which the states keep; auto: vLLM's choice.",
     )
     prompts_per_call: int = Field(
-        8,
+        64,
         ge=1,
-        description="Prompts read ahead, from which the engine's steps are packed.",
+        description="Prompts from which the next engine step is packed; a step holds no more of them.",
     )
     sort_by_length: bool = Field(
         False,
