@@ -28,24 +28,18 @@ BUILD = ROOT / "build"
 DISTRIBUTION = "speculators-compat"
 PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 # Pairs that run every test; the others run those of one cell (`pytest --cell`).
-WHOLE = [row for row in matrix.rows() if row["vllm"] == next(row["vllm"] for row in matrix.rows() if row["default"])]
+WHOLE = [row for row in matrix.rows() if row["vllm"] == matrix.default()["vllm"]]
 CI = [row for row in matrix.rows() if row["ci"] and row not in WHOLE]
 EVERYTHING = "--everything"
 # The rest of tests/unit needs no engine: the unit session runs it.
 ENGINE_TESTS = ["tests/capture", "tests/testing", "tests/drifts", "tests/e2e", "tests/unit/test_packaging.py"]
 # A file stays in one process: the engines that its tests share are started once.
 TWO_AT_A_TIME = ("-n", "2", "--dist", "loadfile")
-TORCH = ("torch", "torchvision", "torchaudio")
 
 
 def group(name: str) -> tuple[str, ...]:
     """The requirements of one dependency group of pyproject.toml."""
     return nox.project.dependency_groups(PROJECT, name)
-
-
-def default_row() -> dict[str, Any]:
-    """The pair of the demo."""
-    return next(row for row in matrix.rows() if row["default"])
 
 
 def engine_env() -> dict[str, str | None]:
@@ -65,7 +59,7 @@ def install_package(session: nox.Session, *args: str) -> None:
 def install_engine(session: nox.Session, row: dict[str, Any]) -> None:
     """Install vLLM, then the package, then speculators as a user does; prove that the pair is what the row names."""
     overrides = Path(session.create_tmp()) / "overrides.txt"
-    forced = {**{name: row[name] for name in TORCH}, **row["override"]}
+    forced = matrix.forced(row)
     overrides.write_text("".join(f"{name}=={version}\n" for name, version in forced.items()), encoding="utf-8")
     pins = f"constraints/vllm-{row['vllm']}.txt"
     vllm = f"{row['distribution']}=={row['build']}"
@@ -144,18 +138,18 @@ def run_cell(session: nox.Session, row: dict[str, Any]) -> None:
     )
 
 
-@nox.session(python=default_row()["python"])
+@nox.session(python=matrix.default()["python"])
 def demo(session: nox.Session) -> None:
     """The demo on the default pair; further arguments are the demo's own."""
-    install_engine(session, default_row())
+    install_engine(session, matrix.default())
     out = str((BUILD / "demo").relative_to(ROOT))
     session.run(DISTRIBUTION, "demo", "--out", out, *session.posargs, env=engine_env())
 
 
-@nox.session(python=default_row()["python"])
+@nox.session(python=matrix.default()["python"])
 def tensor_parallel(session: nox.Session) -> None:
     """Tensor parallel 1, 2 and 8 on the default pair, and Kimi's 61 layers; writes its figures."""
-    install_engine(session, default_row())
+    install_engine(session, matrix.default())
     run_pytest(session, ["tests/e2e/test_tensor_parallel.py"], "slow", env=engine_env())
 
 
@@ -171,3 +165,12 @@ def bench(session: nox.Session) -> None:
     """The benchmarks that need no engine."""
     install_package(session)
     session.run("python", "benchmarks/import_cost.py", *session.posargs)
+
+
+@nox.session
+def audit(session: nox.Session) -> None:
+    """The audit over every published release; their sources are fetched once (some GB of downloads)."""
+    install_package(session, *group("test"))
+    cache = os.environ.get("SPECULATORS_COMPAT_CACHE", str(ROOT / ".nox" / "audit-cache"))
+    env: dict[str, str | None] = {"SPECULATORS_COMPAT_CACHE": cache, "AUDIT_FETCH": "1"}
+    run_pytest(session, ["tests/audit"], "not engine", env=env)

@@ -79,6 +79,13 @@ def applies_here(drift: Drift) -> bool:
     return speculators_is(drift.speculators) and vllm_is(drift.since, drift.until)
 
 
+def transformers_knows(model_type: str) -> bool:
+    """Whether the installed transformers has a config class of its own for a model: it then needs no remote code."""
+    from transformers import CONFIG_MAPPING
+
+    return model_type in CONFIG_MAPPING
+
+
 #: Before, vLLM does not know the model, or builds its vision tower on a CUDA device.
 KIMI_REASON = (
     "vLLM's CPU engine runs Kimi-K2.5 from 0.16 on: "

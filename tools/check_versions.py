@@ -7,6 +7,7 @@ Exit code 1 on a difference.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.metadata
 import sys
@@ -16,7 +17,12 @@ from packaging.version import Version
 
 
 def imported_version(name: str) -> str:
-    """The version that the imported module states, else that of its distribution."""
+    """The version that the imported module states, else that of its distribution.
+
+    speculators is imported as users import it: beside transformers 5 it does not import without the shim.
+    """
+    with contextlib.suppress(ModuleNotFoundError):  # an environment without the package is checked as it is
+        importlib.import_module("speculators_compat")
     module = importlib.import_module(name)
     return getattr(module, "__version__", None) or importlib.metadata.version(name)
 

@@ -22,7 +22,6 @@ sys.path.insert(0, str(ROOT / "src"))
 from speculators_compat import matrix  # noqa: E402
 
 HEADER = "# Versions that this release was tested with. Made by tools/make_constraints.py; do not edit.\n"
-TORCH = ("torch", "torchvision", "torchaudio")
 NEWEST = "0.4.0.1"
 ONLY_0_3_0 = ("accelerate", "deepspeed", "httpx[http2]", "typer-slim>=0.12.0")
 TESTS = ("hypothesis", "matplotlib", "pytest", "pytest-xdist", "uv")
@@ -32,8 +31,7 @@ LEFT_OUT = ("speculators",)
 
 def overrides(row: dict[str, Any]) -> list[str]:
     """The versions that a row forces."""
-    forced = {**{name: row[name] for name in TORCH}, **row["override"]}
-    return [f"{name}=={version}" for name, version in forced.items()]
+    return [f"{name}=={version}" for name, version in matrix.forced(row).items()]
 
 
 def resolve(row: dict[str, Any]) -> list[str]:
@@ -41,7 +39,7 @@ def resolve(row: dict[str, Any]) -> list[str]:
     uv = shutil.which("uv")
     if uv is None:
         sys.exit("make_constraints.py needs uv on PATH, found none; install it with: python3 -m pip install uv")
-    wanted = [f"{row['distribution']}=={row['build']}", f"speculators=={NEWEST}", *TORCH, *ONLY_0_3_0, *TESTS]
+    wanted = [f"{row['distribution']}=={row['build']}", f"speculators=={NEWEST}", *matrix.TORCH, *ONLY_0_3_0, *TESTS]
     with tempfile.TemporaryDirectory() as folder:
         forced = Path(folder, "overrides.txt")
         forced.write_text("\n".join(overrides(row)), encoding="utf-8")

@@ -69,8 +69,7 @@ def run_cell(row: dict[str, Any], keep: bool) -> dict[str, Any]:
     passed = status == 0 and record["tests"].get("passed")
     record["result"] = "passed" if passed else "failed" if record["tests"] else "not installed"
     if not keep:
-        for folder in (ROOT / ".nox").glob(f"cell*{name.replace('.', '-')}*"):
-            shutil.rmtree(folder)
+        shutil.rmtree(ROOT / ".nox" / f"cell-{name.replace('.', '-')}", ignore_errors=True)
     return record
 
 

@@ -18,9 +18,13 @@ from . import matrix, notes, patching, trigger, versions
 from .drift import Drift, DriftError, Outcome, State, wrap
 from .drifts import catalogue
 
-__all__ = ["activate", "deactivate", "is_active", "outcomes"]
+__all__ = ["activate", "deactivate", "is_active", "outcomes", "switched_off"]
 
 log = logging.getLogger("speculators_compat")
+
+# Imported before the shim, these are not late: speculators takes their names when it is imported itself. Our own worker
+# extension is one of them: it activates the shim.
+EARLY = frozenset({__package__, "datasets", "torch", "transformers", "vllm"})
 
 SWITCH = "SPECULATORS_COMPAT"
 DISABLE = "SPECULATORS_COMPAT_DISABLE"
@@ -66,14 +70,12 @@ def activate() -> tuple[Outcome, ...]:
         disabled = _disabled()
         for drift in catalogue():
             _outcomes[drift.id] = _initial(drift, disabled)
-        if os.environ.get(SWITCH, "1") == "0":
+        if _all_off():
             trigger.disarm()
             return outcomes()
         _active = True
         modules = sorted({drift.module for drift in catalogue()})
-        # Our own worker extension is imported before it activates the shim, and a vLLM may always be: neither is late.
-        early = (f"{__package__}.", "vllm.")
-        late = [name for name in modules if name in sys.modules and not name.startswith(early)]
+        late = [name for name in modules if name in sys.modules and name.partition(".")[0] not in EARLY]
         if late and first:
             _say_late(late)
         for module in modules:
@@ -99,8 +101,21 @@ def deactivate() -> None:
             outcome.state, outcome.reason = State.OFF, "deactivated"
 
 
+def switched_off(drift_id: str) -> bool:
+    """Whether the environment's switches name this drift, or all."""
+    return _all_off() or drift_id in _named()
+
+
+def _all_off() -> bool:
+    return os.environ.get(SWITCH, "1") == "0"
+
+
+def _named() -> set[str]:
+    return {name.strip() for name in os.environ.get(DISABLE, "").split(",") if name.strip()}
+
+
 def _disabled() -> set[str]:
-    names = {name.strip() for name in os.environ.get(DISABLE, "").split(",") if name.strip()}
+    names = _named()
     unknown = names - {drift.id for drift in catalogue()}
     if unknown:
         log.warning("%s names unknown drifts: %s", DISABLE, ", ".join(sorted(unknown)))
@@ -108,7 +123,7 @@ def _disabled() -> set[str]:
 
 
 def _initial(drift: Drift, disabled: set[str]) -> Outcome:
-    if os.environ.get(SWITCH, "1") == "0":
+    if _all_off():
         return Outcome(drift, State.OFF, f"{SWITCH}=0")
     if drift.id in disabled:
         return Outcome(drift, State.OFF, f"{DISABLE} names it")

@@ -240,6 +240,45 @@ def serve_check(
 
 
 @app.command()
+def audit(
+    code: Annotated[
+        str,
+        typer.Argument(metavar="[CODE]", help="speculators as a release, wheel or folder, or a script of your own."),
+    ] = "installed",
+    vllm: Annotated[
+        list[str] | None, typer.Option(help="Release, wheel or folder; default: the installed one. May be repeated.")
+    ] = None,
+    diff: Annotated[
+        tuple[str, str] | None, typer.Option(metavar="OLD NEW", help="Show what changed between two releases instead.")
+    ] = None,
+    written_for: Annotated[
+        str | None, typer.Option(help="The vLLM that CODE was written for: shows reordered arguments and defaults.")
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="Model class that is served, as llama:LlamaForCausalLM. May be repeated.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    sarif: Annotated[bool, typer.Option("--sarif", help="Print SARIF 2.1.0 for code scanning.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 for notes too.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Write to this file.")] = None,
+) -> None:
+    """Hold every call site against vLLM's sources, importing neither; exit 1 if something is unmended."""
+    with _exit_codes():
+        from .audit.command import Request, run
+
+        chosen = [name for name, on in (("json", as_json), ("markdown", markdown), ("sarif", sarif)) if on]
+        if len(chosen) > 1:
+            raise UsageError("One output format.", " and ".join(f"--{name}" for name in chosen), "Choose one.")
+        code_ = run(
+            Request(
+                code, tuple(vllm or ()), diff, written_for, tuple(model or ()), (chosen or ["text"])[0], strict, out
+            )
+        )
+        raise typer.Exit(code_)
+
+
+@app.command()
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     load: Annotated[bool, typer.Option("--load", help="Import speculators' modules, so that no drift waits.")] = False,

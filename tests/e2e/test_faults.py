@@ -116,8 +116,14 @@ def test_preempted_prompts_keep_their_rows(engine, models, monkeypatch):
     try:
         preempted = []
         scheduler = small.generator.scheduler
-        original = scheduler._preempt_request
-        scheduler._preempt_request = lambda *a, **k: (preempted.append(1), original(*a, **k))[1]
+        original = scheduler.schedule
+
+        def watching():
+            step = original()
+            preempted.extend(request for request in scheduler.waiting if request.status.name == "PREEMPTED")
+            return step
+
+        scheduler.schedule = watching
         # Eight prompts advance side by side, 16 tokens each a step: the cache runs out while all are half computed.
         scheduler.scheduler_config.long_prefill_token_threshold = 16
         prompts = [engine.prompts(2, seed=s)[1][: 200 + 7 * s] for s in range(12)]

@@ -18,9 +18,8 @@ RESULTS = {"passed", "failed", "not installed"}
 @EACH
 def test_a_row_has_its_constraints_and_they_are_its_versions(row):
     pins = (ROOT / "constraints" / f"vllm-{row['vllm']}.txt").read_text(encoding="utf-8").splitlines()
-    forced = {name: row[name] for name in ("torch", "torchvision", "torchaudio")} | row["override"]
     assert f"{row['distribution']}=={row['build']}" in pins
-    assert {f"{name}=={version}" for name, version in forced.items()} <= set(pins)
+    assert {f"{name}=={version}" for name, version in matrix.forced(row).items()} <= set(pins)
 
 
 def test_every_constraint_file_has_a_row():

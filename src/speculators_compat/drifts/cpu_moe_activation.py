@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..drift import Drift, substitute
+from ._generator import WORKER_SETUP
 
 
 def _class_for_an_instance(activation: Any) -> Callable[..., Any]:
@@ -28,6 +29,6 @@ DRIFT = Drift(
     until="0.25.1",
     upstream="https://github.com/vllm-project/vllm/blob/v0.21.0/vllm/model_executor/layers/fused_moe/cpu_fused_moe.py#L53",
     process="worker",
-    tripwire="speculators_compat.capture.extension:HiddenStatesWorkerExtension._setup_hidden_states_capture",
+    tripwire=WORKER_SETUP,
     sites=(substitute("vllm.model_executor.layers.fused_moe.cpu_fused_moe:SiluAndMul", _class_for_an_instance),),
 )

@@ -12,6 +12,7 @@ from typing import Any
 import wrapt
 
 from ..drift import Drift, substitute
+from ._generator import WORKER_SETUP
 
 log = logging.getLogger("speculators_compat.worker")
 
@@ -57,6 +58,6 @@ DRIFT = Drift(
     until="0.19.0",
     upstream="https://github.com/vllm-project/vllm/blob/v0.18.1/vllm/v1/worker/cpu_worker.py#L57",
     process="worker",
-    tripwire="speculators_compat.capture.extension:HiddenStatesWorkerExtension._setup_hidden_states_capture",
+    tripwire=WORKER_SETUP,
     sites=(substitute("vllm.v1.worker.cpu_worker:os", _Os),),
 )

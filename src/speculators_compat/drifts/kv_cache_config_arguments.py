@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from ..calls import accepts, drop_unknown
+from ..calls import drop_unknown
 from ..drift import Drift, wrap
-from ._generator import GENERATOR, from_generator
-
-
-def _gone() -> bool:
-    return not accepts(from_generator("get_kv_cache_config_from_groups"), "kv_cache_specs")
-
+from ._generator import GENERATOR, lacks
 
 DRIFT = Drift(
     id="kv_cache_config_arguments",
@@ -20,6 +15,6 @@ DRIFT = Drift(
     since="0.12.0",
     until=None,
     upstream="https://github.com/vllm-project/vllm/blob/v0.12.0/vllm/v1/core/kv_cache_utils.py#L1050",
-    probe=_gone,
+    probe=lacks("get_kv_cache_config_from_groups", "kv_cache_specs"),
     sites=(wrap(f"{GENERATOR}:get_kv_cache_config_from_groups", drop_unknown("kv_cache_specs")),),
 )

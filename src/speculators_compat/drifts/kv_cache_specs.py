@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..calls import accepts
 from ..drift import Drift, wrap
-from ._generator import GENERATOR, from_generator
-
-
-def _required() -> bool:
-    return accepts(from_generator("get_kv_cache_config_from_groups"), "kv_cache_specs")
+from ._generator import GENERATOR, takes
 
 
 def _with_specs(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -30,6 +25,6 @@ DRIFT = Drift(
     since="0.11.0",
     until="0.12.0",
     upstream="https://github.com/vllm-project/vllm/blob/v0.11.2/vllm/v1/core/kv_cache_utils.py",
-    probe=_required,
+    probe=takes("get_kv_cache_config_from_groups", "kv_cache_specs"),
     sites=(wrap(f"{GENERATOR}:get_kv_cache_config_from_groups", _with_specs),),
 )

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from ..calls import accepts, drop_unknown
+from ..calls import drop_unknown
 from ..drift import Drift, wrap
-from ._generator import GENERATOR, from_generator
-
-
-def _gone() -> bool:
-    return not accepts(from_generator("Request"), "eos_token_id")
-
+from ._generator import GENERATOR, lacks
 
 DRIFT = Drift(
     id="request_eos_token_id",
@@ -20,6 +15,6 @@ DRIFT = Drift(
     since="0.17.0",
     until=None,
     upstream="https://github.com/vllm-project/vllm/blob/v0.17.0/vllm/v1/request.py#L60",
-    probe=_gone,
+    probe=lacks("Request", "eos_token_id"),
     sites=(wrap(f"{GENERATOR}:Request", drop_unknown("eos_token_id")),),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..drift import Drift, wrap
+from ._generator import WORKER_SETUP
 
 EXTENSION = "speculators_compat.capture.extension"
 TOKENS, HEADS, TOLERANCE = 5, 4, 1e-2
@@ -113,6 +114,6 @@ DRIFT = Drift(
     process="worker",
     silent=True,
     probe=on_cpu,
-    tripwire=f"{EXTENSION}:HiddenStatesWorkerExtension._setup_hidden_states_capture",
+    tripwire=WORKER_SETUP,
     sites=(wrap(f"{EXTENSION}:check_model", _check),),
 )

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..calls import accepts
 from ..drift import Drift, wrap
-from ._generator import GENERATOR, from_generator
-
-
-def _takes_block_size() -> bool:
-    return accepts(from_generator("Scheduler"), "block_size")
+from ._generator import GENERATOR, takes
 
 
 def _with_block_size(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -28,6 +23,6 @@ DRIFT = Drift(
     since="0.11.1",
     until=None,
     upstream="https://github.com/vllm-project/vllm/blob/v0.11.1/vllm/v1/core/sched/scheduler.py#L58",
-    probe=_takes_block_size,
+    probe=takes("Scheduler", "block_size"),
     sites=(wrap(f"{GENERATOR}:Scheduler", _with_block_size),),
 )

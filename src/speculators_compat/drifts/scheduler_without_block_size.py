@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from ..calls import accepts, drop_unknown
+from ..calls import drop_unknown
 from ..drift import Drift, wrap
-from ._generator import GENERATOR, from_generator
-
-
-def _not_taken() -> bool:
-    return not accepts(from_generator("Scheduler"), "block_size")
-
+from ._generator import GENERATOR, lacks
 
 DRIFT = Drift(
     id="scheduler_without_block_size",
@@ -20,6 +15,6 @@ DRIFT = Drift(
     since="0.11.0",
     until="0.11.1",
     upstream="https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/v1/core/sched/scheduler.py#L43",
-    probe=_not_taken,
+    probe=lacks("Scheduler", "block_size"),
     sites=(wrap(f"{GENERATOR}:Scheduler", drop_unknown("block_size")),),
 )

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from ..calls import accepts, add_default
+from ..calls import add_default
 from ..drift import Drift, wrap
-from ._generator import GENERATOR, from_generator
-
-
-def _exists() -> bool:
-    return accepts(from_generator("CacheConfig"), "swap_space")
-
+from ._generator import GENERATOR, takes
 
 DRIFT = Drift(
     id="swap_space",
@@ -20,7 +15,7 @@ DRIFT = Drift(
     since="0.11.0",
     until="0.18.0",  # the field is gone
     upstream="https://github.com/vllm-project/vllm/blob/v0.16.0/vllm/config/cache.py",
-    probe=_exists,
+    probe=takes("CacheConfig", "swap_space"),
     # A prefill that is preempted is recomputed; nothing is ever swapped out.
     sites=(wrap(f"{GENERATOR}:CacheConfig", add_default("swap_space", 0)),),
 )

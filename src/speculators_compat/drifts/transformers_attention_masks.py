@@ -2,24 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-from typing import Any
-
-from ..drift import Drift, Site
-
-#: Holds a module of that name, for which transformers' own folder is searched first.
-FOLDER = Path(__file__).parent.parent / "absent" / "transformers"
-
-
-def _dropped() -> bool:
-    spec = importlib.util.find_spec("transformers.modeling_attn_mask_utils")
-    return spec is None or Path(spec.origin or "").parent == FOLDER
-
-
-def _searched_too(path: Any) -> list[str]:
-    return [*path, str(FOLDER)]
-
+from ..drift import Drift
+from ._absent import is_absent, searched_too
 
 DRIFT = Drift(
     id="transformers_attention_masks",
@@ -32,6 +16,6 @@ DRIFT = Drift(
     until=None,
     upstream="https://github.com/vllm-project/speculators/blob/v0.3.0/src/speculators/models/eagle.py#L24",
     process="both",
-    probe=_dropped,
-    sites=(Site("transformers:__path__", _searched_too, "wrap"),),
+    probe=is_absent("transformers", "modeling_attn_mask_utils"),
+    sites=(searched_too("transformers"),),
 )

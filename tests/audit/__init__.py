@@ -1,0 +1,1 @@
+"""The audit over published releases; `nox -s audit` fetches their sources."""
