@@ -70,6 +70,11 @@ class Ledger:
         """Request ids whose prompt is not complete."""
         return list(self._open)
 
+    def clear(self) -> None:
+        """Forget every prompt and its states: a traceback that a caller keeps must not keep slots of the transport."""
+        self._open.clear()
+        self._closed.clear()
+
     def place(self, step: Step, reply: Mapping[str, Any]) -> list[str]:
         """Lay one step's rows into their prompts.
 

@@ -170,6 +170,7 @@ class Pipeline:
             self._engine.ring.release(flight.slot)
         self._finish(list(self._left))
         self._left.clear()
+        self._ledger.clear()
         self.flush()
 
     def flush(self) -> None:
