@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ..layers import to_vllm_layer_ids
@@ -20,7 +21,7 @@ from .summary import read_step, recorded_step
 from .verifier import Verifier, check_run
 from .writing import Writers, shares
 
-__all__ = ["run"]
+__all__ = ["fill", "run"]
 
 log = logging.getLogger(__name__)
 
@@ -84,12 +85,12 @@ class _Tally:
         self.lengths, self.new_tokens, self.truncated, self.bytes = dict(lengths), 0, 0, 0
         self.shares: dict[str, float] = {}
 
-    def add(self, index: int, tokens: int, size: int, wanted: int) -> None:
-        """Count a sample of ``tokens`` tokens and ``size`` bytes; its row has ``wanted`` tokens."""
+    def add(self, index: int, tokens: int, size: int, cut: int) -> None:
+        """Count a sample of ``tokens`` tokens and ``size`` bytes, ``cut`` tokens shorter than its row."""
         self.lengths[index] = tokens
         self.new_tokens += tokens
         self.bytes += size
-        self.truncated += tokens < wanted
+        self.truncated += cut > 0
 
 
 def _max_model_len(config: RunConfig, verifier: Verifier) -> int:
@@ -138,26 +139,66 @@ def _extract(
         TextColumn("extract"), BarColumn(), MofNCompleteColumn(),
         TextColumn("{task.fields[tokens]:,} tokens"), TimeRemainingColumn(),
     )  # fmt: skip
-    order = _order(config, rows, missing)
-    with _generator(config, verifier) as generator:
+    section = config.extract
+    with _generator(config, verifier) as generator, Progress(*columns) as progress:
         write_json(store.folder / DATA_CONFIG, _data_config(config, generator, len(rows)))
-        with Writers(config.extract.writers) as writers, Progress(*columns) as progress:
-            task = progress.add_task("extract", total=len(missing), tokens=0)
+        task = progress.add_task("extract", total=len(missing), tokens=0)
 
-            def count(written: Any) -> None:
-                for index, tokens, size in written:
-                    done.add(index, tokens, size, len(rows[index]["input_ids"]))
-                    progress.update(task, advance=1, tokens=done.new_tokens)
+        def written(*sample: int) -> None:
+            done.add(*sample)
+            progress.update(task, advance=1, tokens=done.new_tokens)
 
-            begun = time.monotonic()
-            prompts = (rows[index]["input_ids"].tolist() for index in order)
-            with generator.stream(prompts, window=config.extract.prompts_per_call, ordered=False) as results:
-                for result in results:
-                    index = order[result["index"]]
-                    # No more files are open than the backlog holds: a full disk shows at once, not at the end.
-                    count(writers.submit(_write, store, index, rows[index], result))
-            count(writers.finish())
-            done.shares = shares(time.monotonic() - begun, results.seconds, writers.waited_s)
+        order = _order(config, rows, missing)
+        done.shares = fill(
+            generator, rows, order, store, written, writers=section.writers, window=section.prompts_per_call
+        )
+
+
+def fill(
+    generator: Any,
+    rows: Any,
+    order: Sequence[int],
+    store: SampleStore,
+    written: Callable[[int, int, int, int], None],
+    *,
+    writers: int,
+    window: int,
+) -> dict[str, float]:
+    """Extract rows and write their samples, both at the same time.
+
+    Args:
+        generator: Free for a call.
+        rows: By index; each has ``input_ids`` and ``loss_mask``, integer tensors [tokens].
+        order: Indices in the order in which they are extracted.
+        store: Open for writing.
+        written: Told of each sample on the disk: index, tokens, bytes, tokens that were cut off.
+        writers: Most threads that write.
+        window: Prompts from which a step is packed.
+
+    Returns:
+        Shares of the wall time, as :func:`~speculators_compat.pipeline.writing.shares` describes them.
+
+    Raises:
+        OSError: A sample could not be written.
+    """
+    reading: dict[int, Any] = {}
+
+    def prompts() -> Iterator[list[int]]:
+        for place, index in enumerate(order):
+            reading[place] = row = rows[index]
+            yield row["input_ids"].tolist()
+
+    begun = time.monotonic()
+    with Writers(writers) as pool, generator.stream(prompts(), window=window, ordered=False) as results:
+        for result in results:
+            place = result["index"]
+            # No more samples wait than the backlog holds: a full disk shows at once, not at the end.
+            for sample in pool.submit(_write, store, order[place], reading.pop(place), result):
+                written(*sample)
+            del result  # or it would keep its slot of the transport while the next one is waited for
+        for sample in pool.finish():
+            written(*sample)
+    return shares(time.monotonic() - begun, results.seconds, pool.waited_s)
 
 
 def _order(config: RunConfig, rows: Any, missing: list[int]) -> list[int]:
@@ -167,8 +208,8 @@ def _order(config: RunConfig, rows: Any, missing: list[int]) -> list[int]:
     return missing
 
 
-def _write(store: SampleStore, index: int, row: Any, result: dict[str, Any]) -> tuple[int, int, int]:
-    """Pair a result with its own row's mask and write both; returns index, tokens, bytes."""
+def _write(store: SampleStore, index: int, row: Any, result: dict[str, Any]) -> tuple[int, int, int, int]:
+    """Pair a result with its own row's mask and write both; returns index, tokens, bytes, tokens cut."""
     import torch
 
     ids, mask = row["input_ids"].long(), row["loss_mask"].long()
@@ -180,7 +221,7 @@ def _write(store: SampleStore, index: int, row: Any, result: dict[str, Any]) -> 
         "hidden_states": result["hidden_states"],
         "loss_mask": mask[:kept],
     }
-    return index, kept, store.write(index, sample)
+    return index, kept, store.write(index, sample), len(ids) - kept
 
 
 def _data_config(config: RunConfig, generator: Any, num_samples: int) -> dict[str, Any]:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import queue
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 __all__ = ["Writers", "shares"]
-
-T = TypeVar("T")
 
 
 class Writers:
@@ -26,33 +24,39 @@ class Writers:
 
     def __init__(self, threads: int) -> None:
         self._pool = ThreadPoolExecutor(threads, "speculators-compat-write")
-        self._backlog: deque[Future[Any]] = deque()
+        self._done: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
+        self._open = 0
         # One sample on each thread and one waiting for it: no thread idles between two.
         self._most = 2 * threads
         self.waited_s = 0.0
 
-    def submit(self, write: Callable[..., T], *args: Any) -> Iterator[T]:
+    def submit(self, write: Callable[..., Any], *args: Any) -> list[Any]:
         """Write on a thread; waits while the backlog is full.
 
-        Yields:
-            What earlier writes returned. Nothing is submitted until this is iterated.
+        Returns:
+            What earlier writes returned, as they finished: none waits for a longer one that began before it.
 
         Raises:
             Exception: What an earlier write raised.
         """
-        yield from self._collect(self._most - 1)
-        self._backlog.append(self._pool.submit(write, *args))
+        written = self._collect(self._most - 1)
+        self._open += 1
+        self._pool.submit(write, *args).add_done_callback(self._done.put)
+        return written
 
-    def finish(self) -> Iterator[Any]:
-        """Wait for all; yields what is left."""
-        yield from self._collect(0)
+    def finish(self) -> list[Any]:
+        """Wait for all writes; returns and raises as :meth:`submit` does."""
+        return self._collect(0)
 
-    def _collect(self, most: int) -> Iterator[Any]:
-        while self._backlog and (len(self._backlog) > most or self._backlog[0].done()):
-            begun = time.monotonic()
-            written = self._backlog.popleft().result()
-            self.waited_s += time.monotonic() - begun
-            yield written
+    def _collect(self, most: int) -> list[Any]:
+        written = []
+        begun = time.monotonic()
+        while self._open > most or not self._done.empty():
+            done = self._done.get()
+            self._open -= 1
+            written.append(done.result())
+        self.waited_s += time.monotonic() - begun
+        return written
 
     def __enter__(self) -> Writers:  # noqa: PYI034 - Self needs Python 3.11
         return self
