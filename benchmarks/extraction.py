@@ -8,8 +8,9 @@ the model allows it; and the generator: the old way (states pickled into the rep
 samples written to a RAM disk and to a disk. ``verify``: states of small models, unequal and chunked prompts, against
 transformers in float32. ``memory``: peak of resident memory for one data set and for ten times as much.
 
-Writes ``extraction.json`` to DIR. Each engine runs in a process of its own. On a GPU ``--runner 0 1`` runs everything
-under both model runners of vLLM.
+Writes ``extraction.json`` to DIR after each engine, and ``extraction.svg``. Each engine runs in a process of its own
+that is ended at its limit; what it had measured by then stays. On a GPU ``--runner 0 1`` runs everything under both
+model runners of vLLM.
 """
 
 from __future__ import annotations
@@ -22,13 +23,16 @@ import math
 import os
 import random
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -68,6 +72,8 @@ CHECKED: dict[str, dict[str, Any]] = {
         "intermediate_size": 1024, "moe_intermediate_size": 256, "vocab_size": 1024,
     },
 }  # fmt: skip
+#: What --only takes.
+KINDS = ("verify", "speed", "memory", "writers")
 LENGTHS = (1, 700, 15, 17, 2, 130, 33, 16, 257, 1, 64, 511, 128, 300, 5)
 MAX_LEN = 2048
 
@@ -80,18 +86,52 @@ def build(folder: Path, shape: dict[str, Any], dtype: str) -> Path:
     return make_model(shape["kind"], folder, dtype=dtype, **sizes)
 
 
-def prompts_of(job: dict[str, Any], count: int, chat: bool = False) -> list[list[int]]:
+class Report:
+    """What a process has found, saved after each finding.
+
+    Args:
+        path: JSON file.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path, self.found = Path(path), dict[str, Any]()
+
+    def add(self, name: str, value: Any) -> None:
+        """Keep a finding."""
+        self.found[name] = value
+        print(name, value, flush=True)
+        unfinished = self._path.with_suffix(".unfinished")
+        unfinished.write_text(json.dumps(self.found), encoding="utf-8")
+        unfinished.replace(self._path)
+
+    def measure(self, name: str, run: Callable[[], Any]) -> None:
+        """Keep what ``run`` returns, or how it failed."""
+        try:
+            self.add(name, run())
+        except Exception as error:
+            traceback.print_exc()
+            self.add(name, {"failed": f"{type(error).__name__}: {str(error)[:500]}"})
+
+
+def lazily(job: dict[str, Any], count: int, chat: bool = False) -> Iterator[list[int]]:
     """Random prompts: of one length, or log-normal as conversations are (median 500, 16 to 2047 tokens)."""
     source = random.Random(7)
-    lengths = [job["length"]] * count
-    if chat:
-        lengths = [max(16, min(MAX_LEN - 1, round(source.lognormvariate(math.log(500), 0.9)))) for _ in range(count)]
-    return [[source.randrange(job["vocab"]) for _ in range(length)] for length in lengths]
+    for _ in range(count):
+        length = job["length"]
+        if chat:
+            length = max(16, min(MAX_LEN - 1, round(source.lognormvariate(math.log(500), 0.9))))
+        yield source.choices(range(job["vocab"]), k=length)
+
+
+def prompts_of(job: dict[str, Any], count: int, chat: bool = False) -> list[list[int]]:
+    """The same, made before the clock starts."""
+    return list(lazily(job, count, chat))
 
 
 def timed(job: dict[str, Any], prompts: list[list[int]], run: Callable[[list[list[int]]], Any]) -> dict[str, Any]:
     """Tokens a second of ``run``; the first of the repeats is dropped, it touches memory for the first time."""
-    tokens, rates, told = sum(map(len, prompts)), [], {}
+    tokens, rates = sum(map(len, prompts)), []
+    told: dict[str, Any] = {}
     for _ in range(job["repeats"] + 1):
         begun = time.monotonic()
         told = run(prompts) or {}
@@ -100,10 +140,11 @@ def timed(job: dict[str, Any], prompts: list[list[int]], run: Callable[[list[lis
     return {"tokens": tokens, "rates": rates[1:], "median": statistics.median(rates[1:]), **told}
 
 
-def peak_mb() -> int:
-    """Largest resident memory of this process so far."""
+def peak_mb(worker: Any = None) -> dict[str, int]:
+    """Largest resident memory of this process so far, and what of the present one is shared with others."""
     status = Path("/proc/self/status").read_text(encoding="utf-8")
-    return int(status.split("VmHWM:")[1].split()[0]) // 1000
+    fields = {"peak": "VmHWM:", "shared_now": "RssShmem:"}
+    return {name: int(status.split(key)[1].split()[0]) // 1000 for name, key in fields.items() if key in status}
 
 
 @contextlib.contextmanager
@@ -119,7 +160,7 @@ def scratch(where: Path) -> Iterator[Path]:
 # --- plain vLLM ------------------------------------------------------------------------------------------------------
 
 
-def plain_job(job: dict[str, Any]) -> dict[str, Any]:
+def plain_job(job: dict[str, Any], report: Report) -> None:
     """Plain prefill of one sampled token; with ``job['native']`` vLLM's own extraction."""
     from vllm import LLM, SamplingParams
 
@@ -155,11 +196,11 @@ def plain_job(job: dict[str, Any]) -> dict[str, Any]:
                 return {"seconds": written, "seconds_until_returned": returned}
             return {"seconds": returned}
 
+        report.add("runner_v2", bool(getattr(llm.llm_engine.vllm_config, "use_v2_model_runner", False)))
+        same, chat = prompts_of(job, job["count"]), prompts_of(job, job["count"], chat=True)
         name = "native extract_hidden_states to a RAM disk" if job["native"] else "plain prefill"
-        found = {name: timed(job, prompts_of(job, job["count"]), run)}
-        if not job["native"]:
-            found["plain prefill, chat lengths"] = timed(job, prompts_of(job, job["count"], chat=True), run)
-        return found
+        report.measure(name, lambda: timed(job, same, run))
+        report.measure(f"{name}, chat lengths", lambda: timed(job, chat, run))
 
 
 def wait_for(folder: Path) -> float:
@@ -186,36 +227,37 @@ def generator_of(job: dict[str, Any], **options: Any) -> Any:
     return VllmHiddenStatesGenerator(job["model"], job["shape"]["layers"], **settings)
 
 
-def generator_job(job: dict[str, Any]) -> dict[str, Any]:
+def generator_job(job: dict[str, Any], report: Report) -> None:
     """Every path of the generator, one after the other."""
     same, chat = prompts_of(job, job["count"]), prompts_of(job, job["count"], chat=True)
-    found: dict[str, Any] = {"runner": "", "paths": {}}
-    with generator_of(job) as generator:
-        found["runner"] = runner_of(generator)
-        found["lent_slots"] = generator._compat_ring.layout.slots
-        few = {**job, "repeats": 1}
-        runs = {
-            "old way: reply queue, 8 prompts a call": lambda p: old_way(generator, p),
-            "generate(), 64 prompts a call": lambda p: generate(generator, p, 64),
-            "stream()": lambda p: stream(generator, p),
-            "stream(copy=True)": lambda p: stream(generator, p, copy=True),
-            "stream(), every result kept by the caller": lambda p: stream(generator, p, keep=True),
-            "extract to a RAM disk": lambda p: written(generator, p, RAM_DISK, job["threads"]),
-            "extract to the disk": lambda p: written(generator, p, Path(tempfile.gettempdir()), job["threads"]),
-        }
-        for name, run in runs.items():
-            if job["paths"] and not any(part in name for part in job["paths"]):
-                continue
-            slow = name.startswith("old way")
-            found["paths"][name] = timed(few if slow else job, same[:64] if slow else same, run)
-            print(name, found["paths"][name], flush=True)
-            if name in ("stream()", "extract to a RAM disk"):
-                found["paths"][f"{name}, chat lengths"] = timed(job, chat, run)
-                print(name, found["paths"][f"{name}, chat lengths"], flush=True)
-        generator.executor.collective_rpc(watch)
-        stream(generator, same)
-        found["worker_ms"] = generator.executor.collective_rpc(clocks)[0]
-    return found
+    disk, threads = Path(tempfile.gettempdir()), job["threads"]
+    runs: list[tuple[str, dict[str, Any], list[list[int]], Callable[..., Any]]] = [
+        ("stream()", job, same, stream),
+        ("stream(), chat lengths", job, chat, stream),
+        ("extract to a RAM disk", job, same, partial(written, where=RAM_DISK, threads=threads)),
+        ("extract to a RAM disk, chat lengths", job, chat, partial(written, where=RAM_DISK, threads=threads)),
+        ("generate(), 64 prompts a call", job, same, partial(generate, size=64)),
+        ("worker, ms", job, same, clocked),
+        ("extract to the disk", job, same, partial(written, where=disk, threads=threads)),
+        ("stream(copy=True)", job, same, partial(stream, copy=True)),
+        ("stream(), every result kept by the caller", job, same, partial(stream, keep=True)),
+        ("old way: reply queue, 8 prompts a call", {**job, "repeats": 1}, same[:64], old_way),
+    ]
+    generator = None
+    for name, how, prompts, run in runs:
+        if job["paths"] and not any(part in name for part in job["paths"]):
+            continue
+        if getattr(generator, "executor", None) is None:  # at first, and after a failure that closed it
+            generator = generator_of(job)
+            report.add("runner", runner_of(generator))
+            report.add("slots", generator._compat_ring.layout.slots)
+        once = partial(run, generator)
+        if run is clocked:
+            report.measure(name, partial(once, prompts))
+        else:
+            report.measure(name, partial(timed, how, prompts, once))
+    if generator is not None:
+        generator.close()
 
 
 def runner_of(generator: Any) -> str:
@@ -248,11 +290,22 @@ def watch(worker: Any) -> None:
     worker._launch_step = watched
 
 
+def clocked(generator: Any, prompts: list[list[int]]) -> dict[str, float]:
+    """Stream with clocks on the worker."""
+    generator.executor.collective_rpc(watch)
+    stream(generator, prompts)
+    found: dict[str, float] = generator.executor.collective_rpc(clocks)[0]
+    return found
+
+
 def clocks(worker: Any) -> dict[str, float]:
     """Medians in milliseconds of what :func:`watch` saw."""
     import torch
 
     seen, worker._clocks = worker._clocks, []
+    del worker._launch_step
+    if len(seen) < 5:
+        return {}
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     pairs = list(itertools.pairwise(seen))[2:]
@@ -278,7 +331,7 @@ def generate(generator: Any, prompts: list[list[int]], size: int) -> None:
         del results
 
 
-def stream(generator: Any, prompts: list[list[int]], keep: bool = False, **options: Any) -> dict[str, Any]:
+def stream(generator: Any, prompts: Iterable[list[int]], keep: bool = False, **options: Any) -> dict[str, Any]:
     """``stream()``, results dropped or kept."""
     begun, kept = time.monotonic(), []
     with generator.stream(prompts, **options) as results:
@@ -291,29 +344,26 @@ def stream(generator: Any, prompts: list[list[int]], keep: bool = False, **optio
 
 
 def written(generator: Any, prompts: list[list[int]], where: Path, threads: int) -> dict[str, Any]:
-    """Samples as the pipeline's extract step writes them."""
+    """The pipeline's extract step, without its start."""
     import torch
 
-    from speculators_compat.pipeline.writing import Writers, shares
+    from speculators_compat.pipeline.extract import fill
     from speculators_compat.store import Manifest, SampleStore
 
+    rows = [{"input_ids": torch.tensor(ids), "loss_mask": torch.ones(len(ids), dtype=torch.int64)} for ids in prompts]
+    sizes: list[int] = []
+
+    def told(index: int, tokens: int, size: int, cut: int) -> None:
+        sizes.append(size)
+
     with scratch(where) as folder:
-        manifest = Manifest("m", list(generator.layer_ids), "auto", "0", len(prompts), 0, MAX_LEN, {})
+        manifest = Manifest("m", list(generator.layer_ids), "auto", "0", len(rows), 0, MAX_LEN, {})
         store = SampleStore(folder / "data", manifest)
-
-        def write(result: dict[str, Any]) -> int:
-            sample = {**result, "loss_mask": torch.ones_like(result["input_ids"])}
-            return store.write(result["index"], sample)
-
-        with store.writing(), Writers(threads) as writers:
-            begun, size = time.monotonic(), 0
-            with generator.stream(iter(prompts), window=64, ordered=False) as results:
-                for result in results:
-                    size += sum(writers.submit(write, result))
-                    del result
-            size += sum(writers.finish())
+        with store.writing():
+            begun = time.monotonic()
+            shares = fill(generator, rows, range(len(rows)), store, told, writers=threads, window=64)
             wall = time.monotonic() - begun
-        return {"seconds": wall, "bytes": size, "shares": shares(wall, results.seconds, writers.waited_s)}
+    return {"seconds": wall, "bytes": sum(sizes), "shares": shares}
 
 
 def old_way(generator: Any, prompts: list[list[int]]) -> None:
@@ -342,16 +392,16 @@ def old_way(generator: Any, prompts: list[list[int]]) -> None:
         executor.execute_model(scheduler.schedule())
 
 
-def verify_job(job: dict[str, Any]) -> dict[str, Any]:
+def verify_job(job: dict[str, Any], report: Report) -> None:
     """States of unequal, chunked prompts through generate() and stream() against transformers in float32."""
     from speculators_compat.testing import random_prompts, reference_hidden_states, relative_error
 
     layers = job["shape"]["layers"]
     prompts = random_prompts(job["vocab"], LENGTHS)
     reference = reference_hidden_states(job["model"], prompts, layers)
-    found: dict[str, Any] = {"lengths": LENGTHS, "tokens_a_step": job["budget"], "layers": layers, "worst_prompt": {}}
+    report.add("setting", {"lengths": LENGTHS, "tokens_a_step": job["budget"], "layers": layers})
     with generator_of(job) as generator:
-        found["runner"] = runner_of(generator)
+        report.add("runner", runner_of(generator))
         for name, results in (
             ("generate()", generator.generate(prompts)),
             ("stream()", list(generator.stream(prompts * 3))[: len(prompts)]),
@@ -359,13 +409,11 @@ def verify_job(job: dict[str, Any]) -> dict[str, Any]:
         ):
             for prompt, result in zip(prompts, results, strict=True):
                 assert result["input_ids"].tolist() == prompt
-            found["worst_prompt"][name] = [
-                round(
-                    max(relative_error(r["hidden_states"][k], e[k]) for r, e in zip(results, reference, strict=True)), 6
-                )
+            worst = [
+                max(relative_error(r["hidden_states"][k], e[k]) for r, e in zip(results, reference, strict=True))
                 for k in range(len(layers))
             ]
-    return found
+            report.add(f"{name}, worst prompt of each layer", [round(error, 6) for error in worst])
 
 
 def unordered(generator: Any, prompts: list[list[int]]) -> list[dict[str, Any]]:
@@ -374,16 +422,26 @@ def unordered(generator: Any, prompts: list[list[int]]) -> list[dict[str, Any]]:
     return [found[index] for index in range(len(prompts))]
 
 
-def memory_job(job: dict[str, Any]) -> dict[str, Any]:
-    """Peak resident memory of this process while a data set is streamed."""
+def memory_job(job: dict[str, Any], report: Report) -> None:
+    """Peak resident memory of this process and of the worker while data sets are streamed, the second ten times larger.
+
+    A peak never falls: the second is the larger one by construction.
+    """
     with generator_of(job) as generator:
-        stream(generator, prompts_of(job, 8))
-        before = peak_mb()
-        wall = stream(generator, prompts_of(job, job["count"], chat=True))["seconds"]
-        return {"prompts": job["count"], "peak_mb": peak_mb(), "peak_mb_at_start": before, "seconds": round(wall, 1)}
+        stream(generator, lazily(job, 2 * generator._compat_ring.layout.slots * job["budget"] // job["length"]))
+        for count in (job["count"], 10 * job["count"]):
+            seconds = stream(generator, lazily(job, count, chat=True), ordered=False)["seconds"]
+            report.add(
+                f"{count} prompts",
+                {
+                    "parent": peak_mb(),
+                    "worker": generator.executor.collective_rpc(peak_mb)[0],
+                    "seconds": round(seconds, 1),
+                },
+            )
 
 
-def writers_job(job: dict[str, Any]) -> dict[str, Any]:
+def writers_job(job: dict[str, Any], report: Report) -> None:
     """Rate at which threads write samples to a RAM disk, the states being there already."""
     import torch
 
@@ -391,7 +449,6 @@ def writers_job(job: dict[str, Any]) -> dict[str, Any]:
 
     states = [torch.randn(job["length"], job["shape"]["hidden_size"]).bfloat16() for _ in job["shape"]["layers"]]
     ids = torch.zeros(job["length"], dtype=torch.int64)
-    found = {}
     for threads in (1, 2, 4, 8, 12):
         with scratch(RAM_DISK) as folder:
             manifest = Manifest("m", job["shape"]["layers"], "auto", "0", 256, 0, MAX_LEN, {})
@@ -401,8 +458,7 @@ def writers_job(job: dict[str, Any]) -> dict[str, Any]:
             with store.writing(), ThreadPoolExecutor(threads) as pool:
                 begun = time.monotonic()
                 size = sum(pool.map(write, range(128)))
-                found[f"{threads} threads, GB/s"] = round(size / (time.monotonic() - begun) / 1e9, 2)
-    return found
+                report.add(f"{threads} threads, GB/s", round(size / (time.monotonic() - begun) / 1e9, 2))
 
 
 JOBS = {
@@ -414,30 +470,94 @@ JOBS = {
 }
 
 
-def run_job(kind: str, job: dict[str, Any], runner: str | None = None) -> dict[str, Any]:
-    """Run a job in a process of its own."""
-    env = dict(os.environ)
-    if runner is not None:
-        env["VLLM_USE_V2_MODEL_RUNNER"] = runner
-    with tempfile.TemporaryDirectory() as folder:
-        result = Path(folder) / "result.json"
-        command = [sys.executable, __file__, "--job", json.dumps({**job, "job": kind, "result": str(result)})]
+@dataclass
+class Run:
+    """All results so far, in DIR.
+
+    Args:
+        out: The folder.
+        content: What is written.
+        deadline: When the whole run ends, as ``time.monotonic()`` tells.
+        limit_s: Most seconds of one process.
+    """
+
+    out: Path
+    content: dict[str, Any]
+    deadline: float
+    limit_s: float
+    failed: bool = False
+    results: dict[str, Any] = field(default_factory=dict)
+
+    def job(self, name: str, kind: str, job: dict[str, Any], runner: str | None = None) -> None:
+        """Run a job in a process of its own and keep what it found, however it ends."""
+        env = dict(os.environ)
+        if runner is not None:
+            env["VLLM_USE_V2_MODEL_RUNNER"] = runner
         begun = time.monotonic()
-        done = subprocess.run(command, env=env, check=False, timeout=job["limit_s"])
-        found: dict[str, Any] = {"failed": done.returncode}
-        if done.returncode == 0 and result.exists():
-            found = json.loads(result.read_text(encoding="utf-8"))
+        limit = min(self.limit_s, self.deadline - begun)
+        with tempfile.TemporaryDirectory() as folder:
+            result = Path(folder) / "result.json"
+            ended = "no time was left"
+            if limit > 0:
+                command = [sys.executable, __file__, "--job", json.dumps({**job, "job": kind, "result": str(result)})]
+                ended = run_process(command, env, limit)
+            found = json.loads(result.read_text(encoding="utf-8")) if result.exists() else {}
+        if ended:
+            found["failed"] = ended
+        parts = [found, *(value for value in found.values() if isinstance(value, dict))]
+        self.failed = self.failed or any("failed" in part for part in parts)
         found["process_seconds"] = round(time.monotonic() - begun, 1)
-        return found
+        print(name, json.dumps(found), flush=True)
+        self.results[name] = found
+        self.save()
+
+    def save(self) -> None:
+        """Write everything."""
+        text = json.dumps({**self.content, "results": self.results}, indent=2) + "\n"
+        (self.out / "extraction.json").write_text(text, encoding="utf-8")
+        (self.out / "extraction.svg").write_text(chart(self.results), encoding="utf-8")
 
 
-def measure(options: argparse.Namespace, models: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Run what was asked for; yields each result as it is there."""
+def run_process(command: list[str], env: dict[str, str], limit: float) -> str:
+    """Run a command and whatever it starts for at most ``limit`` seconds; how it failed, or an empty string."""
+    process = subprocess.Popen(command, env=env, start_new_session=True)
+    try:
+        code = process.wait(limit)
+        return f"exit code {code}" if code else ""
+    except subprocess.TimeoutExpired:
+        return f"ended after {limit:.0f} s"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def chart(results: dict[str, Any]) -> str:
+    """Bars of every median, in tokens a second, as SVG."""
+    bars = [
+        (f"{job}: {name}" if job.count(",") else name, value["median"])
+        for job, found in results.items()
+        for name, value in found.items()
+        if isinstance(value, dict) and "median" in value
+    ]
+    most = max((rate for _, rate in bars), default=1)
+    lines = [
+        f'<text x="390" y="{22 * row + 16}" text-anchor="end">{name}</text>'
+        f'<rect x="400" y="{22 * row + 4}" width="{400 * rate / most:.0f}" height="16" fill="#4472a8"/>'
+        f'<text x="{405 + 400 * rate / most:.0f}" y="{22 * row + 16}">{rate:,.0f}</text>'
+        for row, (name, rate) in enumerate(bars)
+    ]
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="900" height="{22 * len(bars) + 8}"'
+    return "\n".join([f'{head} font-family="sans-serif" font-size="12">', *lines, "</svg>", ""])
+
+
+def measure(options: argparse.Namespace, models: Path, run: Run) -> None:
+    """Run what was asked for."""
     runners = options.runner or [None]
     base = {
         "dtype": options.dtype, "memory": options.memory, "repeats": options.repeats, "length": options.length,
         "count": options.count, "threads": options.threads, "paths": options.paths, "native": False,
-        "limit_s": options.limit_s, "budget": options.budget,
+        "budget": options.budget,
     }  # fmt: skip
     if "verify" in options.only:
         for name in options.checked:
@@ -445,7 +565,7 @@ def measure(options: argparse.Namespace, models: Path) -> Iterator[tuple[str, di
             model = build(models / f"checked-{name}", shape, options.dtype)
             job = {**base, "shape": shape, "model": str(model), "vocab": shape["vocab_size"] - 256, "budget": 256}
             for runner in runners:
-                yield f"verify {name}, runner {runner}", run_job("verify", job, runner)
+                run.job(label(f"verify {name}", runner), "verify", job, runner)
     shape = SHAPES[options.shape]
     if not {"speed", "memory", "writers"} & set(options.only):
         return
@@ -454,16 +574,20 @@ def measure(options: argparse.Namespace, models: Path) -> Iterator[tuple[str, di
     print(f"{options.shape} made in {time.monotonic() - begun:.0f} s", flush=True)
     job = {**base, "shape": shape, "model": str(model), "vocab": shape["vocab_size"] - 256}
     if "writers" in options.only:
-        yield "writers", run_job("writers", job)
+        run.job("writers", "writers", job)
     if "speed" in options.only:
         for runner in runners:
-            yield f"plain, runner {runner}", run_job("plain", job, runner)
-            yield f"generator, runner {runner}", run_job("generator", job, runner)
+            run.job(label("plain", runner), "plain", job, runner)
+            run.job(label("generator", runner), "generator", job, runner)
         if options.native:
-            yield "native", run_job("plain", {**job, "native": True})
+            run.job("native", "plain", {**job, "native": True})
     if "memory" in options.only:
-        for count in (options.count, 10 * options.count):
-            yield f"memory, {count} prompts", run_job("memory", {**job, "count": count}, runners[0])
+        run.job("memory", "memory", job, runners[0])
+
+
+def label(name: str, runner: str | None) -> str:
+    """Name of a result."""
+    return name if runner is None else f"{name}, runner {runner}"
 
 
 def facts() -> dict[str, Any]:
@@ -479,7 +603,7 @@ def main() -> int:
     """Entry point."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("build/extraction"))
-    parser.add_argument("--only", nargs="*", default=["verify", "speed"])
+    parser.add_argument("--only", nargs="*", default=["speed", "memory"], choices=KINDS)
     parser.add_argument("--shape", choices=SHAPES, default="llama-1b")
     parser.add_argument("--checked", nargs="*", default=list(CHECKED))
     parser.add_argument("--runner", nargs="*", help="VLLM_USE_V2_MODEL_RUNNER: 0, 1 or both; default: vLLM's choice")
@@ -492,24 +616,22 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=8, help="writers")
     parser.add_argument("--paths", nargs="*", default=[], help="parts of the names of the generator's paths")
     parser.add_argument("--native", action=argparse.BooleanOptionalAction, default=True)
-    parser.add_argument("--limit-s", type=int, default=580)
+    parser.add_argument("--limit-s", type=float, default=300, help="most seconds of one engine's process")
+    parser.add_argument("--total-s", type=float, default=480, help="most seconds of the whole run")
     parser.add_argument("--job", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.job:
         job = json.loads(options.job)
-        Path(job["result"]).write_text(json.dumps(JOBS[job["job"]](job)), encoding="utf-8")
+        JOBS[job["job"]](job, Report(job["result"]))
         return 0
+    begun = time.monotonic()
     options.out.mkdir(parents=True, exist_ok=True)
     content: dict[str, Any] = {"shape": options.shape, "dtype": options.dtype, "count": options.count}
-    content |= {"length": options.length, "budget": options.budget, "facts": facts(), "results": {}}
-    code = 0
+    content |= {"length": options.length, "budget": options.budget, "repeats": options.repeats, "facts": facts()}
+    run = Run(options.out, content, begun + options.total_s, options.limit_s)
     with scratch(Path(tempfile.gettempdir())) as models:
-        for name, found in measure(options, models):
-            content["results"][name] = found
-            code = code or int("failed" in found)
-            print(name, json.dumps(found), flush=True)
-            (options.out / "extraction.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    return code
+        measure(options, models, run)
+    return int(run.failed)
 
 
 if __name__ == "__main__":
