@@ -99,9 +99,19 @@ def prepare(config: ConfigPath) -> None:
 
 
 @app.command()
-def extract(config: ConfigPath) -> None:
+def extract(
+    config: ConfigPath,
+    shard: Annotated[
+        str | None,
+        typer.Option(metavar="I/N", help="Part I of N, counted from 0: one engine of several on the same folder."),
+    ] = None,
+) -> None:
     """Step 2: hidden states of the verifier, one file per sample."""
-    _step("extract", config)
+    with _exit_codes():
+        from .pipeline.run import run_step
+        from .shard import Shard
+
+        run_step("extract", config, **({} if shard is None else {"shard": Shard.parse(shard)}))
 
 
 @app.command()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ..layers import to_vllm_layer_ids
+from ..shard import Shard
 from ..store import DATA_CONFIG, SampleStore, write_json
 from .config import RunConfig
 from .manifest import manifest_of
@@ -26,11 +27,13 @@ __all__ = ["fill", "run"]
 log = logging.getLogger(__name__)
 
 
-def run(config: RunConfig) -> None:
+def run(config: RunConfig, shard: Shard | None = None) -> None:
     """Extract every sample that the run folder does not have yet.
 
     Args:
         config: The run.
+        shard: One part of the samples, beside other engines at work on theirs. Once all parts are there, a run without
+            a shard finds nothing to extract and completes the folder.
 
     Raises:
         UsageError: The folder holds samples of something else, there are no prepared rows, or the disk cannot hold
@@ -40,14 +43,19 @@ def run(config: RunConfig) -> None:
     verifier = check_run(config)
     rows, fingerprint = load_rows(config)
     store = SampleStore(config.data_dir, manifest_of(config, verifier, fingerprint, len(rows)))
-    with store.writing():
+    with store.writing(shard):
         lengths = store.lengths(lambda index: rows[index]["input_ids"])
-        missing = [index for index in range(len(rows)) if index not in lengths]
+        missing = [index for index in range(len(rows)) if index not in lengths and (shard is None or shard.owns(index))]
         log.info("%d of %d samples are there, %d to extract", len(lengths), len(rows), len(missing))
         if missing:
             check_rows(config, verifier, rows, lengths)
-        if missing or not read_step(config, "extract"):
-            _fill(config, verifier, rows, missing, store, lengths)
+        if missing or not read_step(config, _step(shard)):
+            _fill(config, verifier, rows, missing, store, lengths, shard)
+
+
+def _step(shard: Shard | None) -> str:
+    """Name of this part's report; the one without a part is the folder's."""
+    return "extract" if shard is None else f"extract-{shard}"
 
 
 def _fill(
@@ -57,15 +65,17 @@ def _fill(
     missing: list[int],
     store: SampleStore,
     lengths: dict[int, int],
+    shard: Shard | None,
 ) -> None:
     """Extract the missing samples and report on all."""
-    with recorded_step(config, "extract") as report:
+    with recorded_step(config, _step(shard)) as report:
         done = _Tally(lengths)
         try:
             if missing:
                 _extract(config, verifier, rows, missing, store, done)
         finally:
-            store.write_lengths(done.lengths)
+            if shard is None:  # a part knows only what was there when it began
+                store.write_lengths(done.lengths)
         report.update(
             samples=len(done.lengths),
             tokens=sum(done.lengths.values()),
