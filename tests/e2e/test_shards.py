@@ -82,3 +82,18 @@ def test_bad_parts_are_refused(shared):
     refused = cli("extract", shared[0], "--shard", "2/2")
     assert refused.returncode == 2
     assert "I/N" in refused.stderr
+
+
+def test_ray_starts_the_parts_and_completes_the_folder(alone):
+    pytest.importorskip("ray", reason="needs the extra `ray`: https://pypi.org/project/ray/")
+    path = edit(alone, "ray", output=str(load_config(alone).output.with_name("ray")))
+    assert cli("prepare", path).returncode == 0
+    done = cli("extract", path, "--ray", "2")
+    assert done.returncode == 0, done.stderr[-5000:]
+    one, two = load_config(alone).data_dir, load_config(path).data_dir
+    for sample in (f"data_{index}.pt" for index in range(25)):
+        assert (one / sample).read_bytes() == (two / sample).read_bytes()
+    assert verify(two) == []
+    refused = cli("extract", path, "--ray", "2", "--shard", "0/2")
+    assert refused.returncode == 2
+    assert "Leave one out" in refused.stderr

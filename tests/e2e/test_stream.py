@@ -25,6 +25,11 @@ TOLERANCE = 2e-5
 llama = pytest.mark.parametrize("engine", [("llama", 1)], indirect=True, ids=["llama-tp1"])
 
 
+def resident(worker=None) -> int:
+    """Bytes of this process in memory now."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 def segments() -> set[str]:
     return {path.name for path in shared.FOLDER.glob(f"{shared.PREFIX}*")}
 
@@ -78,6 +83,25 @@ def test_results_keep_their_values_while_the_engine_goes_on(engine):
     for _ in stream:
         pass
     assert all(torch.equal(a, b) for a, b in zip(before, first["hidden_states"], strict=True))
+
+
+@llama
+def test_ten_times_the_data_takes_no_more_memory(engine):
+    """Of the caller's process and of the worker."""
+
+    def peaks(count: int) -> list[int]:
+        prompts = ([1 + i % 7] * BUDGET for i in range(count))
+        here = 0
+        for result in engine.generator.stream(prompts):
+            here = max(here, resident())
+            del result
+        return [here, engine.generator.executor.collective_rpc(resident)[0]]
+
+    peaks(20)
+    once, tenfold = peaks(100), peaks(1000)
+    data = 1000 * BUDGET * len(engine.layer_ids) * engine.generator._compat_ring.layout.width * 4
+    assert data > 0.1 * max(once), "too little to show"
+    assert all(later <= 1.05 * before for later, before in zip(tenfold, once, strict=True)), (once, tenfold)
 
 
 @llama
