@@ -393,21 +393,25 @@ def old_way(generator: Any, prompts: list[list[int]]) -> None:
     from speculators_compat.capture.prompts import Prompt
 
     scheduler, executor = generator.scheduler, generator.executor
+    pool = ThreadPoolExecutor(1)
     for start in range(0, len(prompts), 8):
-        ledger = Ledger(len(generator.layer_ids))
+        ledger = Ledger(len(generator.layer_ids), pool.submit)
+        waiting = set()
         executor.collective_rpc("_reset_capture")
         generator._request_counter += 1
         for index, ids in enumerate(prompts[start : start + 8]):
             name = f"old-{generator._request_counter}-{index}"
             ledger.add(name, Prompt(index, ids, 0))
+            waiting.add(name)
             scheduler.add_request(_request(generator, name, ids))
-        while ledger.unfinished:
+        while waiting:
             scheduled = scheduler.schedule()
             output = executor.execute_model(scheduled)
             replies = executor.collective_rpc("_take_captured_states", args=(scheduled.total_num_scheduled_tokens,))
             step = Step(list(output.req_ids), dict(scheduled.num_scheduled_tokens), _starts(scheduled))
             finished = ledger.place(step, next(reply for reply in replies if reply is not None))
             scheduler.finish_requests(finished, upstream().RequestStatus.FINISHED_ABORTED)
+            waiting.difference_update(finished)
         executor.execute_model(scheduler.schedule())
 
 

@@ -44,19 +44,15 @@ class _Entry:
     done: int = 0
 
 
-def _at_once(copy: Callable[..., None], *args: Any) -> None:
-    copy(*args)
-
-
 class Ledger:
     """Collects prompts' states, a step at a time.
 
     Args:
         num_layers: Captured layers.
-        submit: Runs ``copy(*args)``, now or later; what it returns, if anything, has ``result()``.
+        submit: Runs ``copy(*args)``, now or later, and returns a future of it.
     """
 
-    def __init__(self, num_layers: int, submit: Callable[..., Any] = _at_once) -> None:
+    def __init__(self, num_layers: int, submit: Callable[..., Any]) -> None:
         self._open: dict[str, _Entry] = {}
         self._closed: dict[str, _Entry] = {}
         self._num_layers, self._submit = num_layers, submit
@@ -64,11 +60,6 @@ class Ledger:
     def add(self, request_id: str, prompt: Prompt) -> None:
         """Expect the rows of a prompt."""
         self._open[request_id] = _Entry(prompt)
-
-    @property
-    def unfinished(self) -> list[str]:
-        """Request ids whose prompt is not complete."""
-        return list(self._open)
 
     def clear(self) -> None:
         """Forget every prompt and its states: a traceback that a caller keeps must not keep slots of the transport."""
@@ -112,9 +103,7 @@ class Ledger:
         if not entry.states:
             entry.states = [layer.new_empty((len(entry.prompt.token_ids), layer.shape[1])) for layer in layers]
         rows = [layer[row : row + count] for layer in layers]
-        copy = self._submit(_copy, [state[start : start + count] for state in entry.states], rows)
-        if copy is not None:
-            entry.copies.append(copy)
+        entry.copies.append(self._submit(_copy, [state[start : start + count] for state in entry.states], rows))
 
     def take(self, request_id: str) -> dict[str, Any]:
         """Hand out and forget a complete prompt.
