@@ -139,4 +139,5 @@ def _integers(index: int, row: Any) -> list[int]:
             f"prompt {index} of type {tensor.dtype} and shape {tuple(tensor.shape)}",
             "Pass ints.",
         )
-    return [int(i) for i in tensor.tolist()]
+    ids: list[int] = tensor.tolist()
+    return ids

@@ -193,10 +193,10 @@ def fill(
     """
     reading: dict[int, Any] = {}
 
-    def prompts() -> Iterator[list[int]]:
+    def prompts() -> Iterator[Any]:
         for place, index in enumerate(order):
             reading[place] = row = rows[index]
-            yield row["input_ids"].tolist()
+            yield row["input_ids"]
 
     begun = time.monotonic()
     with Writers(writers) as pool, generator.stream(prompts(), window=window, ordered=False) as results:

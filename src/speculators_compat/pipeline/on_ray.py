@@ -38,7 +38,7 @@ def extract(config_path: Path, engines: int) -> None:
     ranks = load_config(config_path).extract.tensor_parallel_size
     ours = not ray.is_initialized()
     if ours:
-        ray.init(log_to_driver=True)
+        ray.init()
     try:
         there = ray.cluster_resources()
         kind = "GPU" if there.get("GPU") else "CPU"
