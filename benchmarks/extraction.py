@@ -189,7 +189,7 @@ def plain_job(job: dict[str, Any], report: Report) -> None:
     if job["shape"]["kind"] == "kimi_k25":
         options["limit_mm_per_prompt"] = dict.fromkeys(("image", "video", "vision_chunk"), 0)
         options["skip_mm_profiling"] = True
-    with scratch(RAM_DISK) as folder:
+    with scratch(Path(job["ram"])) as folder:
         if job["native"]:
             config = {"eagle_aux_hidden_state_layer_ids": [layer + 1 for layer in job["shape"]["layers"]]}
             options["speculative_config"] = {
@@ -249,12 +249,12 @@ def generator_of(job: dict[str, Any], **options: Any) -> Any:
 def generator_job(job: dict[str, Any], report: Report) -> None:
     """Every path of the generator, one after the other."""
     same, chat = prompts_of(job, job["count"]), prompts_of(job, job["count"], chat=True)
-    disk, threads = Path(tempfile.gettempdir()), job["threads"]
+    ram, disk, threads = Path(job["ram"]), Path(job["disk"]), job["threads"]
     runs: list[tuple[str, dict[str, Any], list[list[int]], Callable[..., Any]]] = [
         ("stream()", job, same, stream),
         ("stream(), chat lengths", job, chat, stream),
-        ("extract to a RAM disk", job, same, partial(written, where=RAM_DISK, threads=threads)),
-        ("extract to a RAM disk, chat lengths", job, chat, partial(written, where=RAM_DISK, threads=threads)),
+        ("extract to a RAM disk", job, same, partial(written, where=ram, threads=threads)),
+        ("extract to a RAM disk, chat lengths", job, chat, partial(written, where=ram, threads=threads)),
         ("generate(), 64 prompts a call", job, same, partial(generate, size=64)),
         ("worker, ms", job, same, clocked),
         ("extract to the disk", job, same, partial(written, where=disk, threads=threads)),
@@ -473,7 +473,7 @@ def writers_job(job: dict[str, Any], report: Report) -> None:
     states = [torch.randn(job["length"], job["shape"]["hidden_size"]).bfloat16() for _ in job["shape"]["layers"]]
     ids = torch.zeros(job["length"], dtype=torch.int64)
     for threads in (1, 2, 4, 8, 12):
-        with scratch(RAM_DISK) as folder:
+        with scratch(Path(job["ram"])) as folder:
             manifest = Manifest("m", job["shape"]["layers"], "auto", "0", 256, 0, MAX_LEN, {})
             store = SampleStore(folder / "data", manifest)
             sample = {"input_ids": ids, "loss_mask": ids, "hidden_states": states}
@@ -518,12 +518,12 @@ class Run:
             env["VLLM_USE_V2_MODEL_RUNNER"] = runner
         begun = time.monotonic()
         limit = min(self.limit_s, self.deadline - begun)
-        with tempfile.TemporaryDirectory() as folder:
-            result = Path(folder) / "result.json"
+        with scratch(RAM_DISK) as ram, scratch(Path(tempfile.gettempdir())) as disk:
+            result = disk / "result.json"
+            job = {**job, "job": kind, "result": str(result), "ram": str(ram), "disk": str(disk)}
             ended = "no time was left"
             if limit > 0:
-                command = [sys.executable, __file__, "--job", json.dumps({**job, "job": kind, "result": str(result)})]
-                ended = run_process(command, env, limit)
+                ended = run_process([sys.executable, __file__, "--job", json.dumps(job)], env, limit)
             found = json.loads(result.read_text(encoding="utf-8")) if result.exists() else {}
         if ended:
             found["failed"] = ended
