@@ -25,8 +25,8 @@ help:  ## List the commands
 demo: $(TOOLS)/.ready  ## Build the default environment and run the demo (more arguments: ARGS="...")
 	@$(NOX) -s demo -- $(ARGS)
 
-test: $(TOOLS)/.ready  ## Lint, unit tests, and engine tests on the pairs of the default release; ends with one summary line
-	@rm -rf build/junit build/summary.txt; rc=0; $(NOX) -s lint unit engine || rc=$$?; $(SUMMARISE) --status $$rc
+test: $(TOOLS)/.ready  ## Lint, unit tests, and engine tests on three releases of vLLM; ends with one summary line
+	@rm -rf build/junit build/summary.txt; rc=0; $(NOX) -s lint unit engine bracket || rc=$$?; $(SUMMARISE) --status $$rc
 
 matrix: $(TOOLS)/.ready  ## Every pair of the matrix, or ONLY="vllm=0.18.1 speculators=0.4.0.1"; records matrix.json
 	@$(TOOLS)/bin/python tools/run_matrix.py $(ONLY)

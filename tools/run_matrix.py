@@ -8,13 +8,15 @@ matrix.toml; ``--missing`` leaves out what is recorded as passed. A cell is one 
 
 A record holds ``result`` (``passed``, ``failed``, ``not installed``), ``seconds`` (installation included), ``tests``
 (outcome to number), ``versions`` (as imported), ``worst_error`` (relative L2, by model), ``failed_tests`` if there are
-any, and ``commit``, what the sources were when it ran.
+any, ``reason`` where no test began (the last error of the installation or of the first import), and ``commit``, what
+the sources were when it ran.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -68,9 +70,18 @@ def run_cell(row: dict[str, Any], keep: bool) -> dict[str, Any]:
     record = {**read_junit(junit), "seconds": round(time.monotonic() - begun)}
     passed = status == 0 and record["tests"].get("passed")
     record["result"] = "passed" if passed else "failed" if record["tests"] else "not installed"
+    if not record["tests"]:
+        record["reason"] = last_error((LOGS / f"{name}.log").read_text(encoding="utf-8"))
     if not keep:
         shutil.rmtree(ROOT / ".nox" / f"cell-{name.replace('.', '-')}", ignore_errors=True)
     return record
+
+
+def last_error(log: str) -> str:
+    """The last line of a session's log that tells an error, without nox's own."""
+    lines = [line.strip() for line in log.splitlines() if re.search(r"(?i)error\b|No solution|because ", line)]
+    own = [line for line in lines if not line.startswith("nox >")]
+    return own[-1][:300] if own else "see the session's log"
 
 
 def read_junit(path: Path) -> dict[str, Any]:

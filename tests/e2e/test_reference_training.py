@@ -20,16 +20,18 @@ import yaml
 from speculators_compat.drifts.draft_final_norm import DRIFT
 from speculators_compat.pipeline.train import METRICS, split
 from speculators_compat.testing import conversation_rows, make_kimi_k25, make_language, train_verifier
+from speculators_compat.testing.checkpoint import read_tensors, write_tensors
 from tests.support import applies
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
-LAYERS = 8
-LAYER_IDS = [2, 4, 5, 7]  # upstream's rule for 8 layers
+LAYERS = 5
+LAYER_IDS = [1, 2, 3, 4]  # one layer shifts the states by a fifth of the model
 HEADS, HEAD_DIM, WIDTH = 4, 32, 256
-EPOCHS, RATE, TTT = 12, 2e-3, 3
+EPOCHS, RATE, TTT = 8, 2e-3, 3
 TRAIN_RATIO = 0.8
 POINTS = 0.02
+SPREAD = 3  # powers of two
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +40,25 @@ def verifier(tmp_path_factory) -> Path:
     path = make_kimi_k25(folder / "kimi", num_hidden_layers=LAYERS, embedding_std=0.1)
     rows = conversation_rows(path, make_language(folder / "language.jsonl", 2000))
     assert train_verifier(path, rows, steps=300).accuracy > 0.8
+    spread_final_norm(path)
     return path
+
+
+def spread_final_norm(path: Path) -> None:
+    """Let the final norm's weights differ as a large model's do; the logits stay what they were, bit for bit.
+
+    A tiny model's are all near 1: without the norm its targets would prefer the same tokens.
+    """
+    import torch
+
+    tensors = read_tensors(path)
+    norm, head = (
+        next(name for name in tensors if name.endswith(end)) for end in ("model.norm.weight", "lm_head.weight")
+    )
+    powers = torch.randint(-SPREAD, SPREAD + 1, tensors[norm].shape, generator=torch.Generator().manual_seed(0))
+    factors = torch.exp2(powers.float())
+    tensors[norm], tensors[head] = tensors[norm] * factors, tensors[head] / factors
+    write_tensors(path, tensors, shards=len(list(path.glob("*.safetensors"))))
 
 
 @pytest.fixture(scope="module")
@@ -161,9 +181,11 @@ def measured(checkpoint: Path, facts) -> list[float]:
     return accuracy(draft, held_out, TTT)
 
 
-def test_trained_draft_is_as_accurate_as_the_reference(checkpoint, facts, wanted):
+def test_trained_draft_is_as_accurate_as_the_reference(checkpoint, facts, wanted, record_property):
     assert wanted[0] > 0.8
     found = measured(checkpoint, facts)
+    record_property("accuracy_of_the_reference", wanted)
+    record_property("accuracy_of_the_pipeline", found)
     assert all(own > reference - POINTS for own, reference in zip(found, wanted, strict=True)), (found, wanted)
 
 
@@ -174,15 +196,17 @@ def other_run(config: dict, name: str, **changes) -> dict:
     return {**config, "output": str(output), **changes}
 
 
-def test_control_layers_shifted_by_one(config, checkpoint, facts, wanted):
-    shifted = other_run(config, "shifted", layer_ids=[1, 3, 4, 7])
+def test_control_layers_shifted_by_one(config, checkpoint, facts, wanted, record_property):
+    shifted = other_run(config, "shifted", layer_ids=[0, 1, 2, 4])
     found = measured(pipeline(shifted, "shifted"), facts)
+    record_property("accuracy_with_shifted_layers", found)
     assert found[0] < wanted[0] - POINTS, (found, wanted)
 
 
 @applies(DRIFT)  # 0.4 applies the norm itself
-def test_control_final_norm_left_out(config, checkpoint, facts, wanted):
+def test_control_final_norm_left_out(config, checkpoint, facts, wanted, record_property):
     without = other_run(config, "no-norm")
     shutil.copytree(Path(config["output"]) / "data", Path(without["output"]) / "data")
     found = measured(pipeline(without, "no-norm", SPECULATORS_COMPAT_DISABLE=DRIFT.id), facts)
+    record_property("accuracy_without_final_norm", found)
     assert found[0] < wanted[0] - POINTS, (found, wanted)
