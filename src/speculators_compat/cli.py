@@ -99,9 +99,26 @@ def prepare(config: ConfigPath) -> None:
 
 
 @app.command()
-def extract(config: ConfigPath) -> None:
+def extract(
+    config: ConfigPath,
+    shard: Annotated[
+        str | None,
+        typer.Option(metavar="I/N", help="Part I of N, counted from 0: one engine of several on the same folder."),
+    ] = None,
+    ray: Annotated[int | None, typer.Option(metavar="N", min=1, help="N engines under Ray (extra `ray`).")] = None,
+) -> None:
     """Step 2: hidden states of the verifier, one file per sample."""
-    _step("extract", config)
+    with _exit_codes():
+        from .pipeline import on_ray
+        from .pipeline.run import run_step
+        from .shard import Shard
+
+        if ray is not None and shard is not None:
+            raise UsageError("--shard is one part, --ray starts all of them.", "both", "Leave one out.")
+        if ray is not None:
+            on_ray.extract(config, ray)
+            return
+        run_step("extract", config, **({} if shard is None else {"shard": Shard.parse(shard)}))
 
 
 @app.command()
