@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import sys
+from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
@@ -19,17 +20,19 @@ else:  # pragma: no cover - the same parser under its older name
 
 __all__ = [
     "TORCH",
+    "Standing",
     "default",
     "ends",
     "expand",
     "forced",
+    "has_row",
     "is_newer_than_tested",
-    "is_tested",
     "name",
     "newest",
     "results",
     "row_of",
     "rows",
+    "standing",
 ]
 
 PYTHON = "3.11"
@@ -106,9 +109,43 @@ def row_of(vllm: str, speculators: str) -> dict[str, Any] | None:
     return next((row for row in rows() if (row["vllm"], row["speculators"]) == pair), None)
 
 
-def is_tested(vllm: str, speculators: str) -> bool:
-    """Whether a row holds exactly this pair of release numbers."""
+def has_row(vllm: str, speculators: str) -> bool:
+    """Whether a row holds exactly this pair of release numbers; whether its run passed is another question."""
     return row_of(vllm, speculators) is not None
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What the matrix knows of a pair.
+
+    Attributes:
+        state: ``tested`` (its last run is recorded and passed), ``failed`` (recorded, and did not pass), ``not run`` (a
+            row without a record), ``newer`` (vLLM is newer than every row), ``unknown`` (no row).
+        words: The same in a sentence's words, with commit and date of the run where they are recorded.
+        row: Its row, or None.
+        record: What its last run gave, or None.
+    """
+
+    state: str
+    words: str
+    row: dict[str, Any] | None = None
+    record: dict[str, Any] | None = None
+
+
+def standing(vllm: str, speculators: str) -> Standing:
+    """How a pair of installed versions stands to the matrix."""
+    row = row_of(vllm, speculators)
+    if row is None and is_newer_than_tested(vllm):
+        return Standing("newer", f"not tested: vLLM is newer than any tested release ({newest()})")
+    if row is None:
+        return Standing("unknown", "not tested: no row of the matrix")
+    record = results().get(name(row))
+    if record is None:
+        return Standing("not run", "a row of the matrix, of which no run is recorded", row)
+    passed = record["result"] == "passed"
+    run = "".join(f", {what} {record[what]}" for what in ("commit", "date") if record.get(what))
+    words = f"tested: passed{run}" if passed else f"its last recorded run did not pass: {record['result']}{run}"
+    return Standing("tested" if passed else "failed", words, row, record)
 
 
 def is_newer_than_tested(vllm: str) -> bool:
