@@ -10,7 +10,7 @@ from .binding import Call, Problem, problems, read_call
 from .findings import Finding, Severity, Site, Use
 from .infer import MISSING, decorator_names
 from .program import Program
-from .scopes import Scope, parameters_of
+from .scopes import Scope, every_node, parameters_of
 from .signatures import Signature, Signatures
 from .sources import Source
 from .values import (
@@ -39,6 +39,7 @@ __all__ = ["Collector", "collect"]
 
 # Enough for what one function hands to the next to settle.
 PASSES = 3
+LONGEST_LINE = 200
 RPC_METHODS = {"collective_rpc"}
 # Keywords whose string names a class of the code under audit, which the API mixes into a class of its own.
 MIXIN_KEYWORDS = {"worker_extension_cls"}
@@ -107,7 +108,7 @@ class Collector(Walker):
             self._read: set[str] = set()
             self._homes: dict[tuple[str, str, bool], str] = {}
             self._built: set[Class] = set()
-            self._subscripts: dict[ast.AST, tuple[set[ast.expr], set[str]]] = {}
+            self._subscripts: dict[ast.AST, set[ast.expr]] = {}
         self.signatures._known.clear()
         self._concluding = last
         self._uses: dict[tuple[str, int, int, str], Use] = {}
@@ -159,15 +160,22 @@ class Collector(Walker):
         walked = walk_scope(scope)
         line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
         lines = scope.module.lines
-        code = lines[line - 1].strip() if line <= len(lines) else ""
+        # Shown in a terminal: a line of a megabyte, or one that steers it, is cut and cleaned.
+        code = lines[line - 1].strip()[:LONGEST_LINE] if line <= len(lines) else ""
+        code = "".join(letter if letter.isprintable() else " " for letter in code)
         return Site(scope.module.path, line, column + 1, walked.function if walked else "<module>", code)
 
+    @property
+    def _concludes(self) -> bool:
+        """Whether what is seen now is what is so: the last pass, and no rehearsal of a loop."""
+        return self._concluding and not self.rehearsing
+
     def _report(self, finding: Finding) -> None:
-        if self._concluding and not self.rehearsing:
+        if self._concludes:
             self._found.setdefault(finding.key, (finding, self.current))
 
     def _use(self, use: Use) -> None:
-        if self._concluding and not self.rehearsing:
+        if self._concludes:
             self._uses.setdefault((use.site.path, use.site.line, use.site.column, use.key), use)
 
     def _is_api(self, name: str) -> bool:
@@ -261,8 +269,8 @@ class Collector(Walker):
         if isinstance(node.ctx, ast.Load):
             self._read.add(node.attr)
         walked = walk_scope(scope)
-        if walked is not None and ast.unparse(node) in walked.paths:
-            return walked.paths[ast.unparse(node)]
+        if walked is not None and self.text(node) in walked.paths:
+            return walked.paths[self.text(node)]
         if self._check_attribute(node, node.attr, base, scope):
             return ANYTHING
         return result
@@ -290,7 +298,8 @@ class Collector(Walker):
         certain = missing if missing and not present and not unsure else tagged
         if not certain or self.tolerates("AttributeError"):
             return False
-        self._report_attribute(node, name, certain, scope, write)
+        if self._concludes:
+            self._report_attribute(node, name, certain, scope, write)
         return not present and not unsure
 
     def _is_unimplemented(self, atom: Atom, found: Value) -> bool:
@@ -307,7 +316,7 @@ class Collector(Walker):
             owner = home.symbol
         elif isinstance(atom, ModuleObject):
             owner = atom.name
-        text = ast.unparse(node) if isinstance(node, ast.expr) else name
+        text = self.text(node) if isinstance(node, ast.expr) else name
         self._use(Use("attribute", self._site(node, scope), text, f"{owner}.{name}"))
 
     def _report_attribute(self, node: ast.AST, name: str, missing: list[Atom], scope: Scope, write: bool) -> None:
@@ -394,7 +403,7 @@ class Collector(Walker):
                 value = self.evaluate(keyword.value, scope)
                 keys = [atom.keys if isinstance(atom, Mapping) else None for atom in value]
                 whole = len(keys) == 1
-                found[ast.unparse(keyword.value)] = keys[0] if whole else None
+                found[self.text(keyword.value)] = keys[0] if whole else None
         return found
 
     def _check_call(self, node: ast.Call, call: Call, callee: Value, scope: Scope) -> None:
@@ -415,22 +424,24 @@ class Collector(Walker):
         if certain and not self.tolerates("TypeError"):
             tags = tuple(sorted({_tag(item[0]) for item in certain} - {""}))
             _, signature, found = certain[0]
-            for problem in found:
-                self._report_call(node, call, signature, problem, tags, scope)
+            written = {keyword.arg: keyword for keyword in node.keywords}
+            for problem in found if self._concludes else ():
+                self._report_call(written.get(problem.name, node), call, signature, problem, tags, scope)
 
     def _use_call(self, node: ast.Call, call: Call, signature: Signature, scope: Scope) -> None:
-        if not self._concluding or self.rehearsing:
+        if not self._concludes:
             return
         self._use(
             Use(
-                "call", self._site(node, scope), ast.unparse(node.func), signature.symbol, signature, call,
+                "call", self._site(node, scope), self.text(node.func), signature.symbol, signature, call,
                 self._is_subscripted(node, scope),
             )
         )  # fmt: skip
 
     def _report_call(
-        self, node: ast.Call, call: Call, signature: Signature, problem: Problem, tags: tuple[str, ...], scope: Scope
+        self, place: ast.AST, call: Call, signature: Signature, problem: Problem, tags: tuple[str, ...], scope: Scope
     ) -> None:
+        """Report at ``place``: the argument itself where it is written, else the call."""
         callable_name = signature.symbol.removesuffix(".__init__").rpartition(".")[2]
         passed = {
             "missing-argument": f"calls {callable_name} without {problem.name}",
@@ -445,7 +456,7 @@ class Collector(Walker):
         hint = self._renamed_argument(call, signature, problem)
         self._report(
             Finding(
-                problem.kind, signature.symbol, problem.name, self._argument_site(node, problem, scope), passed, wanted,
+                problem.kind, signature.symbol, problem.name, self._site(place, scope), passed, wanted,
                 severity, hint, tags,
             )
         )  # fmt: skip
@@ -457,13 +468,6 @@ class Collector(Walker):
 
     def _is_script(self) -> bool:
         return len(self.caller.paths()) == 1
-
-    def _argument_site(self, node: ast.Call, problem: Problem, scope: Scope) -> Site:
-        """The line of the argument itself, where it is written."""
-        for keyword in node.keywords:
-            if keyword.arg == problem.name:
-                return self._site(keyword, scope)
-        return self._site(node, scope)
 
     @staticmethod
     def _renamed_argument(call: Call, signature: Signature, problem: Problem) -> str:
@@ -518,8 +522,9 @@ class Collector(Walker):
     def _is_subscripted(self, node: ast.Call, scope: Scope) -> bool:
         """Whether the result, or the name it is assigned to, is indexed by a number in the same function."""
         function = self.current.node if self.current is not None else scope.module.tree
-        calls, names = self._subscripts.get(function) or self._subscripts.setdefault(function, _subscripts(function))
-        return node in calls or bool(names & _assigned_from(function, node))
+        if function not in self._subscripts:
+            self._subscripts[function] = _subscripts(function)
+        return node in self._subscripts[function]
 
     # Strings that name classes and methods
 
@@ -667,20 +672,18 @@ def _is_abstract(function: Function) -> bool:
     return raises or "abstractmethod" in decorator_names(function)
 
 
-def _subscripts(function: ast.AST) -> tuple[set[ast.expr], set[str]]:
-    """Expressions, and names, that a function indexes by a number."""
-    found = [item.value for item in ast.walk(function) if isinstance(item, ast.Subscript) and _is_number(item.slice)]
-    return set(found), {item.id for item in found if isinstance(item, ast.Name)}
-
-
-def _assigned_from(function: ast.AST, node: ast.Call) -> set[str]:
-    return {
-        target.id
-        for item in ast.walk(function)
-        if isinstance(item, ast.Assign) and item.value is node
-        for target in item.targets
-        if isinstance(target, ast.Name)
+def _subscripts(function: ast.AST) -> set[ast.expr]:
+    """Expressions that a function indexes by a number, at once or by a name that it gives them."""
+    nodes = list(every_node(function))
+    found = {item.value for item in nodes if isinstance(item, ast.Subscript) and _is_number(item.slice)}
+    names = {item.id for item in found if isinstance(item, ast.Name)}
+    named = {
+        item.value
+        for item in nodes
+        if isinstance(item, ast.Assign)
+        and any(isinstance(target, ast.Name) and target.id in names for target in item.targets)
     }
+    return found | named
 
 
 def _is_number(node: ast.expr) -> bool:

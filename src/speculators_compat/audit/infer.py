@@ -13,7 +13,16 @@ from ..drift import UsageError
 from .annotations import Annotations
 from .members import Members
 from .program import Program
-from .scopes import ClassScope, ExpressionScope, FunctionScope, ModuleScope, Scope, local_statements, parameters_of
+from .scopes import (
+    ClassScope,
+    ExpressionScope,
+    FunctionScope,
+    ModuleScope,
+    Scope,
+    every_node,
+    local_statements,
+    parameters_of,
+)
 from .values import (
     ANYTHING,
     NONE,
@@ -44,6 +53,8 @@ __all__ = ["MISSING", "Inference"]
 MISSING: Value = frozenset({External("<missing>")})
 # Deeper than any chain of re-exports and factories seen in vLLM; a guard, not a setting.
 DEEPEST = 48
+# speculators takes some 15,000.
+MOST_STEPS = 1_500_000
 MODULE_LIST = ".ModuleList"
 # Calls of other packages whose result is one of their arguments.
 PASS_THROUGH = {"typing.cast": 1, "copy.copy": 0, "copy.deepcopy": 0, "builtins.sorted": 0, "builtins.list": 0,
@@ -71,6 +82,8 @@ class Inference:
         self._returns: dict[tuple[Function, Atom | None], Value] = {}
         self._active: set[tuple[Function, Atom | None]] = set()
         self._depth = 0
+        self._steps = 0
+        self._bases: dict[ast.Attribute, Value] = {}
 
     # Names
 
@@ -172,12 +185,13 @@ class Inference:
 
     def _lazy(self, module: Module, name: str) -> Value | None:
         """A name that ``__getattr__`` of the module may provide: known if a dict of strings there says where it is."""
-        for node in ast.walk(module.tree):
+        nodes = list(every_node(module.tree))
+        for node in nodes:
             if isinstance(node, ast.Dict):
                 for key, value in zip(node.keys, node.values, strict=True):
                     if isinstance(key, ast.Constant) and key.value == name:
                         return self._lazy_target(module, value) or ANYTHING
-        mentioned = any(isinstance(node, ast.Constant) and node.value == name for node in ast.walk(module.tree))
+        mentioned = any(isinstance(node, ast.Constant) and node.value == name for node in nodes)
         return ANYTHING if mentioned else None
 
     def _lazy_target(self, module: Module, value: ast.expr) -> Value | None:
@@ -267,7 +281,12 @@ class Inference:
     # Expressions
 
     def evaluate(self, node: ast.expr, scope: Scope) -> Value:
-        """What an expression can be."""
+        """What an expression can be.
+
+        Raises:
+            UsageError: The sources ask for more work than any that were seen.
+        """
+        self.spend()
         method: Callable[[ast.expr, Scope], Value] | None = getattr(self, f"_eval_{type(node).__name__}", None)
         if method is None:
             return self._children(node, scope)
@@ -278,6 +297,16 @@ class Inference:
             return method(node, scope)
         finally:
             self._depth -= 1
+
+    def spend(self) -> None:
+        """Count one step; code made to branch without end is refused instead of followed."""
+        self._steps += 1
+        if self._steps > MOST_STEPS:
+            raise UsageError(
+                "The sources must be simple enough to follow.",
+                f"more than {MOST_STEPS:,} steps, a hundred times those of speculators",
+                "Audit a smaller part.",
+            )
 
     def _children(self, node: ast.AST, scope: Scope) -> Value:
         """Expressions inside one whose own value does not matter; walked for what they use."""
@@ -307,7 +336,7 @@ class Inference:
         return frozenset({ExternalInstance("builtins.str")})
 
     def _eval_Attribute(self, node: ast.Attribute, scope: Scope) -> Value:
-        base = self.evaluate(node.value, scope)
+        base = self._bases[node] = self.evaluate(node.value, scope)
         return self.saw_attribute(node, base, self.attribute(base, node.attr), scope)
 
     def attribute(self, base: Value, name: str) -> Value:
@@ -346,15 +375,12 @@ class Inference:
         self, node: ast.Call, callee: Value, arguments: list[Value], keywords: dict[str, Value], scope: Scope
     ) -> Value:
         if isinstance(node.func, ast.Attribute) and node.func.attr in ("values", "items", "keys", "get", "pop", "copy"):
-            of_mapping = self._mapping_method(node.func.attr, self.evaluate_quietly(node.func.value, scope))
+            # It was evaluated with the callee; once more for each link would double the work with every one.
+            of_mapping = self._mapping_method(node.func.attr, self._bases.pop(node.func, ANYTHING))
             if of_mapping:
                 return of_mapping
         values = [self._call(atom, node, arguments, keywords, scope) for atom in callee if atom is not NONE]
         return join(*values) if values else ANYTHING
-
-    def evaluate_quietly(self, node: ast.expr, scope: Scope) -> Value:
-        """Evaluate again what was already seen."""
-        return self.evaluate(node, scope)
 
     @staticmethod
     def _mapping_method(name: str, base: Value) -> Value:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from . import externals
-from .scopes import ClassScope, FunctionScope, Scope
+from .scopes import ClassScope, FunctionScope, Scope, every_node
 from .values import (
     ANYTHING,
     Atom,
@@ -83,10 +83,7 @@ class Members:
             for base in cls.node.bases:
                 found += self._base(base, cls)
             # Depth first, the last mention counts: what C3 gives for every hierarchy without a conflict.
-            kept: list[Class | str | None] = []
-            for item in reversed(found):
-                if item not in kept:
-                    kept.append(item)
+            kept = list(dict.fromkeys(reversed(found)))
             self._orders[cls] = [cls, *reversed(kept)]
         return self._orders[cls]
 
@@ -184,7 +181,7 @@ class Members:
         if not positional:
             return
         receiver = positional[0].arg
-        for node in ast.walk(method.node):
+        for node in every_node(method.node):
             kind = type(node)
             if kind is ast.Attribute and isinstance(node.ctx, ast.Store) and _is_name(node.value, receiver):  # type: ignore[attr-defined]
                 body.assigned.setdefault(node.attr, [])  # type: ignore[attr-defined]

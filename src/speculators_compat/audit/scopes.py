@@ -18,6 +18,7 @@ __all__ = [
     "FunctionScope",
     "ModuleScope",
     "Scope",
+    "every_node",
     "local_statements",
     "parameters_of",
 ]
@@ -155,6 +156,20 @@ def local_statements(body: list[ast.stmt]) -> Iterator[ast.AST]:
         yield node
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
             stack.extend(reversed(list(ast.iter_child_nodes(node))))
+
+
+def every_node(root: ast.AST) -> Iterator[ast.AST]:
+    """Every node below one, itself included, in no particular order: `ast.walk` takes half as long again."""
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        yield node
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if isinstance(value, ast.AST):
+                stack.append(value)
+            elif type(value) is list:
+                stack.extend([item for item in value if isinstance(item, ast.AST)])
 
 
 def parameters_of(function: Function) -> list[ast.arg]:

@@ -72,9 +72,16 @@ class Walker(Inference):
         self._given: dict[tuple[Function, str], Value] = {}
         self._results: dict[Function, Value] = {}
         self._kept: dict[tuple[Class, str], Value] = {}
+        self._texts: dict[ast.expr, str] = {}
         self.tolerated: list[set[str]] = []
         self.rehearsing = 0  # above zero: possibilities are still being gathered, nothing may be concluded
         self.current: Function | None = None
+
+    def text(self, node: ast.expr) -> str:
+        """An expression as text: the key under which what is known of it is kept."""
+        if node not in self._texts:
+            self._texts[node] = ast.unparse(node)
+        return self._texts[node]
 
     # What passes between functions
 
@@ -272,7 +279,7 @@ class Walker(Inference):
     def _attribute_assigned(self, target: ast.Attribute, value: Value, walked: WalkScope, scope: Scope) -> None:
         base = self.evaluate(target.value, scope)
         self.saw_write(target, base, scope)
-        path = ast.unparse(target)
+        path = self.text(target)
         walked.forget(path)
         walked.paths[path] = value or ANYTHING
         for atom in base:
@@ -302,10 +309,11 @@ class Walker(Inference):
         return bool(after)
 
     def _walk_While(self, node: ast.While, scope: WalkScope) -> None:
-        with self._rehearsal():
-            inner, _ = self._condition(node.test, scope)
-            self.walk_body(node.body, inner)
-            scope.merge([scope.fork(), inner])
+        if self._first_round():
+            with self._rehearsal():
+                inner, _ = self._condition(node.test, scope)
+                self.walk_body(node.body, inner)
+                scope.merge([scope.fork(), inner])
         inner, rest = self._condition(node.test, scope)
         self.walk_body(node.body, inner)
         self.walk_body(node.orelse, rest)
@@ -324,10 +332,15 @@ class Walker(Inference):
         finally:
             self.rehearsing -= 1
 
+    def _first_round(self) -> bool:
+        """Whether a loop is to be rehearsed: inside a rehearsal once is enough, or every level doubles the work."""
+        return not self.rehearsing
+
     def _walk_For(self, node: ast.For | ast.AsyncFor, scope: WalkScope) -> None:
         items = self.items(self.evaluate(node.iter, scope))
-        with self._rehearsal():
-            self._round(node, items, scope)
+        if self._first_round():
+            with self._rehearsal():
+                self._round(node, items, scope)
         self._round(node, items, scope)
         self.walk_body(node.orelse, scope)
 
@@ -343,8 +356,8 @@ class Walker(Inference):
         suppressed: set[str] = set()
         for item in node.items:
             value = self.evaluate(item.context_expr, scope)
-            if isinstance(item.context_expr, ast.Call) and ast.unparse(item.context_expr.func).endswith("suppress"):
-                suppressed |= {ast.unparse(argument).rpartition(".")[2] for argument in item.context_expr.args}
+            if isinstance(item.context_expr, ast.Call) and self.text(item.context_expr.func).endswith("suppress"):
+                suppressed |= {self.text(argument).rpartition(".")[2] for argument in item.context_expr.args}
             if item.optional_vars is not None:
                 self.assigned(item.optional_vars, self._entered(value), scope)
         with self.tolerating(suppressed):
@@ -458,7 +471,7 @@ class Walker(Inference):
             if isinstance(subject, ast.Name):
                 scope.names[subject.id] = value or ANYTHING
             else:
-                scope.paths[ast.unparse(subject)] = value or ANYTHING
+                scope.paths[self.text(subject)] = value or ANYTHING
 
     def _question(self, test: ast.expr, scope: Scope) -> tuple[ast.expr | None, Any]:
         """The expression that a condition asks about, and its answer for one atom: True, False, or None for either."""
@@ -504,7 +517,7 @@ class Walker(Inference):
         for atom in callee:
             returns = getattr(getattr(getattr(atom, "function", None), "node", None), "returns", None)
             for node in ast.walk(returns) if returns is not None else ():
-                if isinstance(node, ast.Subscript) and ast.unparse(node.value).rpartition(".")[2] in (
+                if isinstance(node, ast.Subscript) and self.text(node.value).rpartition(".")[2] in (
                     "TypeIs",
                     "TypeGuard",
                 ):
@@ -547,7 +560,7 @@ class Walker(Inference):
     def saw_attribute(self, node: ast.Attribute, base: Value, result: Value, scope: Scope) -> Value:
         """What was assigned to, or asked of, this very path is known better."""
         walked = walk_scope(scope)
-        found = walked.paths.get(ast.unparse(node)) if walked is not None and walked.paths else None
+        found = walked.paths.get(self.text(node)) if walked is not None and walked.paths else None
         return found if found is not None else result
 
 
