@@ -21,6 +21,7 @@ else:  # pragma: no cover - the same parser under its older name
 __all__ = [
     "TORCH",
     "Standing",
+    "audited",
     "default",
     "ends",
     "expand",
@@ -85,6 +86,17 @@ def results() -> dict[str, dict[str, Any]]:
     return found
 
 
+@functools.lru_cache(maxsize=1)
+def audited() -> dict[str, dict[str, Any]]:
+    """Releases of vLLM that no test has run, whose sources were held against the call sites: see ``tools/watch.py``.
+
+    Returns:
+        Release to ``date`` and ``speculators``: release to ``mismatches``, ``mended``, ``unmended``.
+    """
+    found: dict[str, dict[str, Any]] = json.loads(_shipped("audited.json"))
+    return found
+
+
 def ends(since: str | None, until: str | None) -> frozenset[str]:
     """The first and the last release of the matrix inside ``since <= release < until``; none where neither is given."""
     if since is None and until is None:
@@ -136,7 +148,9 @@ def standing(vllm: str, speculators: str) -> Standing:
     """How a pair of installed versions stands to the matrix."""
     row = row_of(vllm, speculators)
     if row is None and is_newer_than_tested(vllm):
-        return Standing("newer", f"not tested: vLLM is newer than any tested release ({newest()})")
+        seen = audited().get(release(vllm))
+        sources = f"; its sources were held against the call sites on {seen['date']}" if seen else ""
+        return Standing("newer", f"not tested: vLLM is newer than any tested release ({newest()}){sources}")
     if row is None:
         return Standing("unknown", "not tested: no row of the matrix")
     record = results().get(name(row))
