@@ -135,7 +135,7 @@ class Members:
         return None if None in values else found
 
     def _found(self, atom: Instance | ClassObject, cls: Class, name: str) -> Value | None:
-        from .infer import MISSING
+        from .names import MISSING
 
         # A protocol says the least that an object has.
         certain = not (isinstance(atom, Instance) and self.is_protocol(cls))
@@ -228,7 +228,7 @@ class Members:
         return self._inference.binding(binding, scope)
 
     def _method(self, atom: Instance | ClassObject, function: Function) -> Value:
-        from .infer import decorator_names, is_class_method, is_static
+        from .functions import decorator_names, is_class_method, is_static
 
         names = decorator_names(function)
         receiver: Atom = Instance(atom.cls) if isinstance(atom, Instance) else atom
@@ -279,7 +279,7 @@ def _with_tag(atom: Atom, tag: str) -> Atom:
 
 
 def _is_missing(value: Value) -> bool:
-    from .infer import MISSING
+    from .names import MISSING
 
     return value == MISSING
 
