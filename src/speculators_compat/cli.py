@@ -33,6 +33,23 @@ DOCTOR = "`speculators-compat doctor` shows what is installed."
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="Configuration; docs/pipeline.md lists it.")]
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from . import __version__
+
+        typer.echo(f"speculators-compat {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
 def main() -> None:
     """Entry point of ``speculators-compat`` and ``python -m speculators_compat``."""
     app(prog_name="speculators-compat")
@@ -297,19 +314,23 @@ def audit(
 
 @app.command()
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    load: Annotated[bool, typer.Option("--load", help="Import speculators' modules, so that no drift waits.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON; docs/doctor.md lists its fields.")] = False,
+    load: Annotated[
+        bool, typer.Option(help="Import speculators' modules, so that drifts are settled; without: a quick look.")
+    ] = True,
+    workers: Annotated[
+        bool, typer.Option("--workers", help="Start a worker on a tiny model and show what it reports of itself.")
+    ] = False,
 ) -> None:
-    """Show versions, whether the pair was tested, and every drift; exit 1 if one is blocked."""
+    """Show what is installed, every drift, hazards, and what to do next; exit 0 ready, 1 not ready, 2 cannot tell."""
     with _exit_codes():
         from rich.console import Console
 
-        from . import report
+        from .doctor import facts, output, verdict
 
-        facts = report.collect(load)
+        found = facts.collect(load, workers)
         if as_json:
-            typer.echo(json.dumps(facts, indent=2))
+            typer.echo(json.dumps(found, indent=2))
         else:
-            Console().print(report.as_renderable(facts))
-        if not report.is_sound(facts):
-            raise typer.Exit(1)
+            Console().print(output.as_renderable(found))
+        raise typer.Exit(verdict.EXIT_CODES[found["verdict"]])

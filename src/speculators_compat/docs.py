@@ -62,7 +62,28 @@ def compatibility_page() -> str:
         cells = " | ".join(_result(rows.get(release)) for release in releases)
         torch = next(iter(rows.values()))["torch"]
         lines.append(f"| {vllm} | {cells} | {torch} | {', '.join(sorted(transformers)) or '-'} |")
-    return "\n".join(lines) + "\n"
+    lines += [_audited_row(vllm, releases) for vllm in sorted(_only_audited(), key=Version)]
+    return "\n".join([*lines, *(AUDITED if _only_audited() else ())]) + "\n"
+
+
+AUDITED = (
+    "",
+    '"sources" means that nothing was run: the sources were held against the call sites of speculators (`make watch`,',
+    "[Audit](audit.md)), and the numbers are the mismatches found and those that no drift mends.",
+)
+
+
+def _only_audited() -> dict[str, dict[str, Any]]:
+    tested = {row["vllm"] for row in matrix.rows()}
+    return {vllm: found for vllm, found in matrix.audited().items() if vllm not in tested}
+
+
+def _audited_row(vllm: str, releases: list[str]) -> str:
+    found = matrix.audited()[vllm]["speculators"]
+    cells = [
+        f"sources: {found[name]['mismatches']}, {found[name]['unmended']}" if name in found else "" for name in releases
+    ]
+    return f"| {vllm} | {' | '.join(cells)} | - | - |"
 
 
 def readme_table() -> str:

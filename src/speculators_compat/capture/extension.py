@@ -15,6 +15,7 @@ This module is imported in workers only; it may import torch.
 from __future__ import annotations
 
 import logging
+import os
 from typing import Any
 
 import torch
@@ -247,9 +248,12 @@ class HiddenStatesWorkerExtension:
             layer_ids: speculators' ids; id k is the state after decoder layer k, before any later norm.
 
         Returns:
-            What this worker found: tensor-parallel rank, decoder path, mended things, drift states.
+            What this worker found: tensor-parallel rank, the shim of this process, decoder path, mended things, drift
+            states. ``speculators-compat doctor --workers`` shows it.
         """
         from vllm.distributed import get_tp_group
+
+        from .. import __version__
 
         model = self.model_runner.model
         earlier = getattr(self, "_compat_capture", None)
@@ -262,6 +266,7 @@ class HiddenStatesWorkerExtension:
             log.warning(line)
         return {
             "rank": rank,
+            "shim": {"version": __version__, "active": activation.is_active(), "pid": os.getpid()},
             "decoder": find_decoder(model)[1],
             "mended": mended,
             "drifts": [outcome.as_dict() for outcome in activation.outcomes()],
