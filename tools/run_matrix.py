@@ -39,9 +39,14 @@ CHOICES = ("vllm", "speculators")
 
 
 def commit() -> str:
-    """The commit that is checked out; with a plus where files differ from it."""
-    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty=+", "--exclude=*"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+    """The commit that is checked out; with a plus where files differ from it, the records themselves apart."""
+
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False)
+        return done.stdout.strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", f":!{RECORDS.relative_to(ROOT)}")
+    return (git("rev-parse", "--short", "HEAD") or "unknown") + "+" * bool(changed)
 
 
 def chosen(words: list[str]) -> list[dict[str, Any]]:
