@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 import speculators_compat
-from speculators_compat import versions
+from speculators_compat import restored, versions
 from speculators_compat.activation import DISABLE, is_active
 from speculators_compat.drift import Drift
 
@@ -61,6 +61,13 @@ def speculators_is(release_range: str) -> bool:
     return bool(versions.matches(found.version if found else "0", release_range))
 
 
+def has_call_site(drift: Drift) -> bool:
+    """Whether the installed speculators has a drift's call site, its own or in a file that is restored."""
+    found = versions.installed("speculators")
+    release = restored.release_at(drift.call_site, found.version if found else "0")
+    return bool(versions.matches(release, drift.speculators))
+
+
 def vllm_is(since: str | None, until: str | None) -> bool:
     """Whether the installed vLLM is in ``[since, until)``; False if there is none."""
     found = versions.installed("vllm")
@@ -70,13 +77,13 @@ def vllm_is(since: str | None, until: str | None) -> bool:
 def applies(drift: Drift) -> pytest.MarkDecorator:
     """Skip where the installed speculators does not have the drift's call site."""
     return pytest.mark.skipif(
-        not speculators_is(drift.speculators), reason=f"speculators is not in {drift.speculators}: {drift.upstream}"
+        not has_call_site(drift), reason=f"speculators is not in {drift.speculators}: {drift.upstream}"
     )
 
 
 def applies_here(drift: Drift) -> bool:
     """Whether the installed speculators and vLLM are in a drift's ranges."""
-    return speculators_is(drift.speculators) and vllm_is(drift.since, drift.until)
+    return has_call_site(drift) and vllm_is(drift.since, drift.until)
 
 
 def transformers_knows(model_type: str) -> bool:

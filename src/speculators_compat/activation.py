@@ -14,7 +14,7 @@ import sys
 import threading
 from typing import Any
 
-from . import matrix, notes, patching, trigger, versions
+from . import matrix, notes, patching, restored, trigger, versions
 from .drift import Drift, DriftError, Outcome, State, wrap
 from .drifts import catalogue
 
@@ -182,8 +182,11 @@ def _settle(drift: Drift) -> None:
 def _needed(drift: Drift) -> tuple[bool | None, str]:
     """Ask the probe, bound it by the release range. None: they disagree on a pair of the matrix."""
     vllm, speculators = versions.installed("vllm"), versions.installed("speculators")
-    if speculators is not None and versions.matches(speculators.version, drift.speculators) is False:
-        return False, f"speculators {speculators.version} is not in {drift.speculators}"
+    if speculators is not None:
+        release = restored.release_at(drift.call_site, speculators.version)
+        if versions.matches(release, drift.speculators) is False:
+            stands_for = "" if release == speculators.version else f" (this file as in {release})"
+            return False, f"speculators {speculators.version}{stands_for} is not in {drift.speculators}"
     version = vllm.version if vllm else "unknown"
     # A drift that no vLLM release bounds (a missing device, an option) is the probe's business alone.
     unbound = drift.since is None and drift.until is None

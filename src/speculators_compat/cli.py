@@ -226,6 +226,42 @@ def install(
             typer.echo(line)
 
 
+@app.command("export")
+def export_(
+    source: Annotated[Path, typer.Argument(metavar="FOLDER", help="Extracted samples, data_<i>.pt.")],
+    target: Annotated[Path, typer.Argument(metavar="NEW_FOLDER", help="Folder to make.")],
+) -> None:
+    """Write extracted samples in the form that the trainers of speculators 0.5 and later read."""
+    with _exit_codes():
+        from .exchange import export
+
+        typer.echo(f"{export(source, target)} samples in {target}")
+
+
+@app.command("import")
+def import_(
+    source: Annotated[Path, typer.Argument(metavar="FOLDER", help="Prepared rows with their hidden_states.")],
+    target: Annotated[Path, typer.Argument(metavar="NEW_FOLDER", help="Folder to make.")],
+    model: Annotated[str | None, typer.Option(help="Verifier, where the folder does not say it.")] = None,
+    vllm_layer_ids: Annotated[
+        str | None, typer.Option(metavar="2,30,58,61", help="Layers, where the folder does not say them.")
+    ] = None,
+) -> None:
+    """Write samples of speculators 0.5 and later as data_<i>.pt, which 0.3 and 0.4 train on."""
+    with _exit_codes():
+        from .exchange import import_ as convert
+
+        layers = None if vllm_layer_ids is None else _integers("--vllm-layer-ids", vllm_layer_ids)
+        typer.echo(f"{convert(source, target, model, layers)} samples in {target}")
+
+
+def _integers(option: str, text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UsageError(f"{option} takes whole numbers with commas between.", text, "Say 2,30,58,61.") from None
+
+
 @app.command("serve-check")
 def serve_check(
     checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="One epoch's folder of a trained draft.")],

@@ -52,6 +52,10 @@ def compatibility_page() -> str:
         "vLLM runs on a CPU from 0.16 on). Another vLLM is tried too: probes decide what it needs, and",
         "`speculators-compat doctor` says that the pair is not in this table.",
         "",
+        f"speculators {', '.join(matrix.restored_releases())} have no generator of their own: the restored one is run,",
+        "without the pipeline. A dash is a pair that no resolver installs by its declared bounds, for a reason below.",
+        "Some of these are run all the same: `speculators-compat install` installs them.",
+        "",
         f"| vLLM | {' | '.join(f'speculators {release}' for release in releases)} | torch | transformers |",
         f"|---|{'---|' * len(releases)}---|---|",
     ]
@@ -59,11 +63,11 @@ def compatibility_page() -> str:
         rows = {row["speculators"]: row for row in matrix.rows() if row["vllm"] == vllm}
         found = [matrix.results().get(matrix.name(row), {}) for row in rows.values()]
         transformers = {record["versions"]["transformers"] for record in found if record.get("versions")}
-        cells = " | ".join(_result(rows.get(release)) for release in releases)
+        cells = " | ".join(_result(rows.get(release)) or _refused(vllm, release) for release in releases)
         torch = next(iter(rows.values()))["torch"]
-        lines.append(f"| {vllm} | {cells} | {torch} | {', '.join(sorted(transformers)) or '-'} |")
+        lines.append(f"| {vllm} | {cells} | {torch} | {', '.join(sorted(transformers)) or ''} |")
     lines += [_audited_row(vllm, releases) for vllm in sorted(_only_audited(), key=Version)]
-    return "\n".join([*lines, *(AUDITED if _only_audited() else ())]) + "\n"
+    return "\n".join([*lines, *(AUDITED if _only_audited() else ()), "", *_reasons(), *_refusals()]) + "\n"
 
 
 AUDITED = (
@@ -83,7 +87,7 @@ def _audited_row(vllm: str, releases: list[str]) -> str:
     cells = [
         f"sources: {found[name]['mismatches']}, {found[name]['unmended']}" if name in found else "" for name in releases
     ]
-    return f"| {vllm} | {' | '.join(cells)} | - | - |"
+    return f"| {vllm} | {' | '.join(cells)} |  |  |"
 
 
 def readme_table() -> str:
@@ -91,7 +95,8 @@ def readme_table() -> str:
     by_result: dict[tuple[str, str], list[str]] = {}
     for row in matrix.rows():
         result = matrix.results().get(matrix.name(row), {}).get("result", "not run")
-        by_result.setdefault((row["speculators"], result), []).append(row["vllm"])
+        if not row["restored"] or result != "not run":
+            by_result.setdefault((row["speculators"], result), []).append(row["vllm"])
     lines = ["| speculators | vLLM | result |", "|---|---|---|"]
     for (speculators, result), releases in sorted(by_result.items()):
         lines.append(f"| {speculators} | {', '.join(releases)} | {result} |")
@@ -110,6 +115,30 @@ def _result(row: dict[str, Any] | None) -> str:
         return "not run"
     errors = [record["worst_error"][kind] for kind in ("llama", "kimi_k25") if kind in record["worst_error"]]
     return f"{record['result']} ({', '.join(f'{error:.0e}' for error in errors)})" if errors else str(record["result"])
+
+
+def _reasons() -> list[str]:
+    """Why an environment could not be made, or its vLLM not be imported."""
+    found = {name: record["reason"] for name, record in matrix.results().items() if record.get("reason")}
+    if not found:
+        return []
+    lines = [f"| {name} | `{reason}` |" for name, reason in found.items()]
+    return ["## Cells that were not installed", "", "| cell | because |", "|---|---|", *lines, ""]
+
+
+def _refused(vllm: str, speculators: str) -> str:
+    return "-" if (vllm, speculators) in matrix.refused() else ""
+
+
+def _refusals() -> list[str]:
+    """What the resolver says to each pair, the pairs with the same reason together."""
+    by_reason: dict[tuple[str, str], list[str]] = {}
+    for (vllm, speculators), words in matrix.refused().items():
+        by_reason.setdefault((speculators, words), []).append(vllm)
+    lines = ["## Pairs that no resolver installs", "", "| speculators | vLLM | because |", "|---|---|---|"]
+    return lines + [
+        f"| {speculators} | {', '.join(releases)} | `{words}` |" for (speculators, words), releases in by_reason.items()
+    ]
 
 
 def _section(drift: Drift) -> list[str]:

@@ -17,6 +17,7 @@ __all__ = [
     "Drift",
     "DriftError",
     "Outcome",
+    "RemovedNameError",
     "Site",
     "State",
     "UsageError",
@@ -189,6 +190,13 @@ class UsageError(ValueError):
     def __init__(self, required: str, found: str, way_out: str) -> None:
         self.required, self.found, self.way_out = required, found, way_out
         super().__init__(f"{required} Found: {found}. {way_out}")
+
+
+class RemovedNameError(ImportError):
+    """A name that speculators removed and that cannot be restored faithfully; the message says what to use instead.
+
+    An ``ImportError``, so that it passes ``from module import name`` and is caught where optional names are imported.
+    """
 
 
 class DriftError(RuntimeError):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from .drift import UsageError
 
-__all__ = ["check_layer_ids", "default_layer_ids", "to_vllm_layer_ids"]
+__all__ = ["check_layer_ids", "default_layer_ids", "from_vllm_layer_ids", "to_vllm_layer_ids"]
 
 
 def default_layer_ids(num_layers: int) -> list[int]:
@@ -62,3 +62,8 @@ def to_vllm_layer_ids(layer_ids: Sequence[int]) -> list[int]:
         ``vllm_layer_ids``, for instance ``[3, 31, 59]``.
     """
     return [layer_id + 1 for layer_id in layer_ids]
+
+
+def from_vllm_layer_ids(vllm_layer_ids: Sequence[int]) -> list[int]:
+    """Convert vLLM's layer ids into speculators' (0.3 and 0.4); see :func:`to_vllm_layer_ids`."""
+    return [layer_id - 1 for layer_id in vllm_layer_ids]

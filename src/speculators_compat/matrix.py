@@ -30,6 +30,8 @@ __all__ = [
     "is_newer_than_tested",
     "name",
     "newest",
+    "refused",
+    "restored_releases",
     "results",
     "row_of",
     "rows",
@@ -47,12 +49,14 @@ def expand(table: dict[str, Any]) -> tuple[dict[str, Any], ...]:
 
     Returns:
         Dicts of ``vllm``, ``build`` (version of the distribution), ``distribution``, ``speculators``, ``python``,
-        ``torch``, ``torchvision``, ``torchaudio``, ``override`` (name to version), ``default`` and ``ci`` (bools).
+        ``torch``, ``torchvision``, ``torchaudio``, ``override`` (name to version), ``default``, ``ci`` and
+        ``restored`` (bools).
     """
     rows = []
     for entry in table["release"]:
         wheels = {"torch": entry["torch"], **table["torch"][entry["torch"]]}
-        for speculators in entry["speculators"]:
+        restored = entry.get("restored", [])
+        for speculators in [*entry["speculators"], *restored]:
             row = {
                 "vllm": entry["vllm"],
                 "build": entry.get("build", entry["vllm"]),
@@ -62,7 +66,8 @@ def expand(table: dict[str, Any]) -> tuple[dict[str, Any], ...]:
                 **wheels,
                 "override": entry.get("override", {}),
                 "default": entry.get("default") == speculators,
-                "ci": "default" in entry or speculators in entry.get("ci", ()),
+                "ci": speculators not in restored and ("default" in entry or speculators in entry.get("ci", ())),
+                "restored": speculators in restored,
             }
             rows.append(row)
     return tuple(rows)
@@ -74,9 +79,27 @@ def name(row: dict[str, Any]) -> str:
 
 
 @functools.lru_cache(maxsize=1)
+def _table() -> dict[str, Any]:
+    table: dict[str, Any] = tomllib.loads(_shipped("matrix.toml"))
+    return table
+
+
+@functools.lru_cache(maxsize=1)
 def rows() -> tuple[dict[str, Any], ...]:
     """Every pair of the matrix; see :func:`expand`."""
-    return expand(tomllib.loads(_shipped("matrix.toml")))
+    return expand(_table())
+
+
+def restored_releases() -> list[str]:
+    """The releases of speculators whose generator is restored, oldest first."""
+    return sorted({row["speculators"] for row in rows() if row["restored"]}, key=Version)
+
+
+def refused() -> dict[tuple[str, str], str]:
+    """Pairs (vLLM, speculators) that no resolver installs by their declared bounds, and its words."""
+    return {
+        (vllm, entry["speculators"]): str(entry["because"]) for entry in _table()["refused"] for vllm in entry["vllm"]
+    }
 
 
 @functools.lru_cache(maxsize=1)

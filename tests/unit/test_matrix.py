@@ -47,6 +47,22 @@ def test_speculators_0_4_0_runs_at_both_ends_of_each_drift():
     assert {row["vllm"] for row in matrix.rows() if row["speculators"] == "0.4.0"} == wanted
 
 
+def test_a_restored_release_is_run_or_refused_beside_each_vllm():
+    releases = list(dict.fromkeys(row["vllm"] for row in matrix.rows()))
+    restored = {(row["vllm"], row["speculators"]) for row in matrix.rows() if row["restored"]}
+    assert matrix.restored_releases() == ["0.5.0", "0.6.0", "0.7.0", "0.8.1", "0.9.0"]
+    everything = {(vllm, speculators) for vllm in releases for speculators in matrix.restored_releases()}
+    assert restored | set(matrix.refused()) == everything
+    # What no resolver installs is run beside the newest vLLM alone: `install` is how a user gets there.
+    assert {vllm for vllm, _ in restored & set(matrix.refused())} == {releases[-1]}
+
+
+def test_a_refusal_names_both_and_the_bounds_that_exclude_each_other():
+    for (vllm, speculators), words in matrix.refused().items():
+        assert words.startswith(f"speculators=={speculators} depends on "), vllm
+        assert " and vllm depends on " in words
+
+
 def test_records_are_of_rows_and_complete():
     names = [matrix.name(row) for row in matrix.rows()]
     assert [name for name in names if name in matrix.results()] == list(matrix.results())

@@ -23,7 +23,7 @@ DRIFT = Drift(
     title="CPU experts compute their activation without a config",
     symptom="AssertionError: Current vLLM config is not set.",
     call_site="vllm/model_executor/layers/fused_moe/cpu_fused_moe.py:cpu_fused_moe_torch",
-    speculators=">=0.3.0,<0.5",
+    speculators=">=0.3.0",
     # The table of activations holds a lambda, which no probe can look into without running it: the range decides.
     since="0.20.0",
     until="0.25.1",

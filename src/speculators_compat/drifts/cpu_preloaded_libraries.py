@@ -52,7 +52,7 @@ DRIFT = Drift(
     title="CPU workers start without preloaded libraries",
     symptom="RuntimeError: libtcmalloc is not found in LD_PRELOAD.",
     call_site="vllm/v1/worker/cpu_worker.py:CPUWorker.init_device",
-    speculators=">=0.3.0,<0.5",
+    speculators=">=0.3.0",
     # What the check does shows in no signature, so the release range decides.
     since="0.18.0",
     until="0.19.0",

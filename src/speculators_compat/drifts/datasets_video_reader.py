@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from ..drift import Drift, substitute
-from ._training import BUILD_DATASET
+from ._training import PREPROCESSING
 
 MODULE = "datasets.config"
 
@@ -29,14 +29,14 @@ DRIFT = Drift(
     id="datasets_video_reader",
     title="datasets formats columns without torchvision's former video reader",
     symptom="ImportError: cannot import name 'VideoReader' from 'torchvision.io'",
-    call_site="data_generation/preprocessing.py:build_eagle3_dataset",
-    speculators=">=0.3.0,<0.5",
+    call_site="data_generation/preprocessing.py:load_and_preprocess_dataset, train/data.py:ArrowDataset",
+    speculators=">=0.3.0",
     # Bound to torchvision, whose releases vLLM's follow: the probe decides.
     since=None,
     until=None,
     upstream="https://github.com/huggingface/datasets/blob/4.6.0/src/datasets/formatting/np_formatter.py#L67",
     process="main",
-    tripwire=BUILD_DATASET,
+    tripwire=f"{PREPROCESSING}:load_and_preprocess_dataset",
     probe=_reader_is_missed,
     # Asked by the formatters alone, which look for videos as torchvision used to give them.
     sites=(substitute(f"{MODULE}:TORCHVISION_AVAILABLE", lambda _: False),),

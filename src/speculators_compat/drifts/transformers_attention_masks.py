@@ -9,8 +9,8 @@ DRIFT = Drift(
     id="transformers_attention_masks",
     title="speculators' EAGLE-1 model imports without transformers' old attention masks",
     symptom="ModuleNotFoundError: No module named 'transformers.modeling_attn_mask_utils'",
-    call_site="models/eagle.py",
-    speculators=">=0.3.0,<0.5",
+    call_site="models/eagle.py, convert/eagle/eagle_legacy_model.py",
+    speculators=">=0.3.0,<0.7",
     # Bound to transformers, whose releases vLLM's follow only loosely: the probe decides.
     since=None,
     until=None,

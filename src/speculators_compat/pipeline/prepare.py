@@ -27,7 +27,7 @@ from .config import RunConfig
 from .summary import recorded_step
 from .verifier import check_run
 
-__all__ = ["load_rows", "run"]
+__all__ = ["fingerprint", "load_rows", "run"]
 
 # Loggers that say why a conversation was left out: speculators' own, and the drift's for tokenizers
 # without offsets.
@@ -69,8 +69,7 @@ def run(config: RunConfig) -> None:
                     f"none of {conversations}: {dropped}",
                     "Check prepare.data, its roles, and the model's chat template.",
                 )
-            fingerprint = _save(config, rows, Path(scratch), inputs)
-        report["fingerprint"] = fingerprint
+            report["fingerprint"] = _save(config, rows, Path(scratch), inputs)
 
 
 def load_rows(config: RunConfig) -> tuple[Any, str]:
@@ -265,13 +264,17 @@ def _save(config: RunConfig, rows: Any, scratch: Path, inputs: dict[str, Any]) -
     shutil.rmtree(target, ignore_errors=True)  # without prepared.json they are of an interrupted run
     target.parent.mkdir(parents=True, exist_ok=True)
     (scratch / "rows").rename(target)
-    fingerprint = _fingerprint(rows)
-    write_json(config.prepared_dir / "prepared.json", {"inputs": inputs, "fingerprint": fingerprint})
-    return fingerprint
+    found = fingerprint(rows)
+    write_json(config.prepared_dir / "prepared.json", {"inputs": inputs, "fingerprint": found})
+    return found
 
 
-def _fingerprint(rows: Any) -> str:
-    """SHA-256 over every row's length, ids and mask, in order."""
+def fingerprint(rows: Any) -> str:
+    """SHA-256 over every row's length, ids and mask, in order.
+
+    Args:
+        rows: A data set in torch format with ``input_ids`` and ``loss_mask``.
+    """
     digest = hashlib.sha256()
     for row in rows:
         digest.update(len(row["input_ids"]).to_bytes(8, "little"))
