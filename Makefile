@@ -17,7 +17,7 @@ export SSL_CERT_FILE ?= $(PIP_CERT)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test tools matrix everything tensor-parallel lint docs bench audit clean
+.PHONY: help demo test tools matrix everything tensor-parallel lint docs bench audit watch clean
 
 help:  ## List the commands
 	@sed -n 's/^\([a-z-]*\): .*## /\1\t/p' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ docs: $(TOOLS)/.ready  ## Build the documentation into build/site
 
 audit: $(TOOLS)/.ready  ## The audit over every published release (downloads their sources once)
 	@$(NOX) -s audit -- $(ARGS)
+
+watch: $(TOOLS)/.ready  ## Audit the newest vLLM of the package index: is a new drift needed? (ARGS="--record" keeps the result)
+	@export SPECULATORS_COMPAT_CACHE="$${SPECULATORS_COMPAT_CACHE:-.nox/audit-cache}"; $(TOOLS)/bin/python tools/watch.py $(ARGS)
 
 bench: $(TOOLS)/.ready  ## Run the benchmarks that need no engine
 	@$(NOX) -s bench -- $(ARGS)

@@ -33,8 +33,8 @@ CI = [row for row in matrix.rows() if row["ci"] and row not in WHOLE]
 EVERYTHING = "--everything"
 # The rest of tests/unit needs no engine: the unit session runs it.
 ENGINE_TESTS = ["tests/capture", "tests/testing", "tests/drifts", "tests/e2e", "tests/unit/test_packaging.py"]
-# A file stays in one process: the engines that its tests share are started once.
-TWO_AT_A_TIME = ("-n", "2", "--dist", "loadfile")
+# Engines side by side: two cores and 24 GiB of memory take two.
+ENGINES = os.environ.get("ENGINES", "2")
 
 
 def group(name: str) -> tuple[str, ...]:
@@ -113,7 +113,8 @@ def engine(session: nox.Session, row: dict[str, Any]) -> None:
         session.posargs.remove(EVERYTHING)
     else:
         marks += ["not slow"] + ([] if row["default"] else ["not default_pair"])
-    run_pytest(session, ENGINE_TESTS, " and ".join(marks), *TWO_AT_A_TIME, env=engine_env())
+    # A file stays in one process: the engines that its tests share are started once.
+    run_pytest(session, ENGINE_TESTS, " and ".join(marks), "-n", ENGINES, "--dist", "loadfile", env=engine_env())
 
 
 @nox.session
@@ -136,7 +137,15 @@ def run_cell(session: nox.Session, row: dict[str, Any]) -> None:
     # The pipeline's own steps are written to speculators up to 0.4.
     marks = "not slow and not driver" if row["restored"] else "not slow"
     run_pytest(
-        session, ["tests/e2e", "tests/drifts"], marks, "--cell", "-n", "2", "--dist", "loadgroup", env=engine_env()
+        session,
+        ["tests/e2e", "tests/drifts"],
+        marks,
+        "--cell",
+        "-n",
+        ENGINES,
+        "--dist",
+        "loadgroup",
+        env=engine_env(),
     )
 
 

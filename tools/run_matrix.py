@@ -8,8 +8,8 @@ matrix.toml; ``--missing`` leaves out what is recorded as passed. A cell is one 
 
 A record holds ``result`` (``passed``, ``failed``, ``not installed``), ``seconds`` (installation included), ``tests``
 (outcome to number), ``versions`` (as imported), ``worst_error`` (relative L2, by model), ``failed_tests`` if there are
-any, ``reason`` where no test began (the last error of the installation or of the first import), and ``commit``, what
-the sources were when it ran.
+any, ``reason`` where no test began (the last error of the installation or of the first import), and ``commit`` and
+``date``: what the sources were when it ran, and when that was (UTC).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -38,9 +39,14 @@ CHOICES = ("vllm", "speculators")
 
 
 def commit() -> str:
-    """The commit that is checked out; with a plus where files differ from it."""
-    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty=+", "--exclude=*"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+    """The commit that is checked out; with a plus where files differ from it, the records themselves apart."""
+
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False)
+        return done.stdout.strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", f":!{RECORDS.relative_to(ROOT)}")
+    return (git("rev-parse", "--short", "HEAD") or "unknown") + "+" * bool(changed)
 
 
 def chosen(words: list[str]) -> list[dict[str, Any]]:
@@ -127,7 +133,8 @@ def main() -> int:
         if options.missing and before.get("result") == "passed":
             continue
         print(f"{name}: ...", flush=True)
-        record = {**run_cell(row, options.keep), "commit": commit()}
+        today = datetime.now(timezone.utc).date().isoformat()
+        record = {**run_cell(row, options.keep), "commit": commit(), "date": today}
         save(name, record)
         print(f"{name}: {record['result']}, {record['tests']}, {record['seconds']} s", flush=True)
         bad += [name] if record["result"] != "passed" else []

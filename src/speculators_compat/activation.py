@@ -180,7 +180,7 @@ def _settle(drift: Drift) -> None:
 
 
 def _needed(drift: Drift) -> tuple[bool | None, str]:
-    """Ask the probe, bound it by the release range. None: they disagree on a release that was tested."""
+    """Ask the probe, bound it by the release range. None: they disagree on a pair of the matrix."""
     vllm, speculators = versions.installed("vllm"), versions.installed("speculators")
     if speculators is not None:
         release = restored.release_at(drift.call_site, speculators.version)
@@ -199,7 +199,7 @@ def _needed(drift: Drift) -> tuple[bool | None, str]:
         _say_newer(version)
     if expected is None or expected == found:
         return found, "the probe says it is needed" if found else "the probe says it is not needed"
-    if vllm and vllm.is_plain_release and speculators and matrix.is_tested(version, speculators.version):
+    if vllm and vllm.is_plain_release and speculators and matrix.has_row(version, speculators.version):
         return None, f"the probe says {found}, the range {_range(drift)} says {expected} for vLLM {version}"
     return found, f"the probe decides ({found}); the range {_range(drift)} does not know vLLM {version}"
 

@@ -33,6 +33,23 @@ DOCTOR = "`speculators-compat doctor` shows what is installed."
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="Configuration; docs/pipeline.md lists it.")]
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from . import __version__
+
+        typer.echo(f"speculators-compat {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
 def main() -> None:
     """Entry point of ``speculators-compat`` and ``python -m speculators_compat``."""
     app(prog_name="speculators-compat")
@@ -99,9 +116,26 @@ def prepare(config: ConfigPath) -> None:
 
 
 @app.command()
-def extract(config: ConfigPath) -> None:
+def extract(
+    config: ConfigPath,
+    shard: Annotated[
+        str | None,
+        typer.Option(metavar="I/N", help="Part I of N, counted from 0: one engine of several on the same folder."),
+    ] = None,
+    ray: Annotated[int | None, typer.Option(metavar="N", min=1, help="N engines under Ray (extra `ray`).")] = None,
+) -> None:
     """Step 2: hidden states of the verifier, one file per sample."""
-    _step("extract", config)
+    with _exit_codes():
+        from .pipeline import on_ray
+        from .pipeline.run import run_step
+        from .shard import Shard
+
+        if ray is not None and shard is not None:
+            raise UsageError("--shard is one part, --ray starts all of them.", "both", "Leave one out.")
+        if ray is not None:
+            on_ray.extract(config, ray)
+            return
+        run_step("extract", config, **({} if shard is None else {"shard": Shard.parse(shard)}))
 
 
 @app.command()
@@ -316,19 +350,23 @@ def audit(
 
 @app.command()
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    load: Annotated[bool, typer.Option("--load", help="Import speculators' modules, so that no drift waits.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON; docs/doctor.md lists its fields.")] = False,
+    load: Annotated[
+        bool, typer.Option(help="Import speculators' modules, so that drifts are settled; without: a quick look.")
+    ] = True,
+    workers: Annotated[
+        bool, typer.Option("--workers", help="Start a worker on a tiny model and show what it reports of itself.")
+    ] = False,
 ) -> None:
-    """Show versions, whether the pair was tested, and every drift; exit 1 if one is blocked."""
+    """Show what is installed, every drift, hazards, and what to do next; exit 0 ready, 1 not ready, 2 cannot tell."""
     with _exit_codes():
         from rich.console import Console
 
-        from . import report
+        from .doctor import facts, output, verdict
 
-        facts = report.collect(load)
+        found = facts.collect(load, workers)
         if as_json:
-            typer.echo(json.dumps(facts, indent=2))
+            typer.echo(json.dumps(found, indent=2))
         else:
-            Console().print(report.as_renderable(facts))
-        if not report.is_sound(facts):
-            raise typer.Exit(1)
+            Console().print(output.as_renderable(found))
+        raise typer.Exit(verdict.EXIT_CODES[found["verdict"]])

@@ -66,7 +66,28 @@ def compatibility_page() -> str:
         cells = " | ".join(_result(rows.get(release)) or _refused(vllm, release) for release in releases)
         torch = next(iter(rows.values()))["torch"]
         lines.append(f"| {vllm} | {cells} | {torch} | {', '.join(sorted(transformers)) or ''} |")
-    return "\n".join([*lines, "", *_refusals()]) + "\n"
+    lines += [_audited_row(vllm, releases) for vllm in sorted(_only_audited(), key=Version)]
+    return "\n".join([*lines, *(AUDITED if _only_audited() else ()), "", *_reasons(), *_refusals()]) + "\n"
+
+
+AUDITED = (
+    "",
+    '"sources" means that nothing was run: the sources were held against the call sites of speculators (`make watch`,',
+    "[Audit](audit.md)), and the numbers are the mismatches found and those that no drift mends.",
+)
+
+
+def _only_audited() -> dict[str, dict[str, Any]]:
+    tested = {row["vllm"] for row in matrix.rows()}
+    return {vllm: found for vllm, found in matrix.audited().items() if vllm not in tested}
+
+
+def _audited_row(vllm: str, releases: list[str]) -> str:
+    found = matrix.audited()[vllm]["speculators"]
+    cells = [
+        f"sources: {found[name]['mismatches']}, {found[name]['unmended']}" if name in found else "" for name in releases
+    ]
+    return f"| {vllm} | {' | '.join(cells)} |  |  |"
 
 
 def readme_table() -> str:
@@ -74,7 +95,8 @@ def readme_table() -> str:
     by_result: dict[tuple[str, str], list[str]] = {}
     for row in matrix.rows():
         result = matrix.results().get(matrix.name(row), {}).get("result", "not run")
-        by_result.setdefault((row["speculators"], result), []).append(row["vllm"])
+        if not row["restored"] or result != "not run":
+            by_result.setdefault((row["speculators"], result), []).append(row["vllm"])
     lines = ["| speculators | vLLM | result |", "|---|---|---|"]
     for (speculators, result), releases in sorted(by_result.items()):
         lines.append(f"| {speculators} | {', '.join(releases)} | {result} |")
@@ -93,6 +115,15 @@ def _result(row: dict[str, Any] | None) -> str:
         return "not run"
     errors = [record["worst_error"][kind] for kind in ("llama", "kimi_k25") if kind in record["worst_error"]]
     return f"{record['result']} ({', '.join(f'{error:.0e}' for error in errors)})" if errors else str(record["result"])
+
+
+def _reasons() -> list[str]:
+    """Why an environment could not be made, or its vLLM not be imported."""
+    found = {name: record["reason"] for name, record in matrix.results().items() if record.get("reason")}
+    if not found:
+        return []
+    lines = [f"| {name} | `{reason}` |" for name, reason in found.items()]
+    return ["## Cells that were not installed", "", "| cell | because |", "|---|---|", *lines, ""]
 
 
 def _refused(vllm: str, speculators: str) -> str:

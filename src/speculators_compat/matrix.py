@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import sys
+from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
@@ -19,12 +20,14 @@ else:  # pragma: no cover - the same parser under its older name
 
 __all__ = [
     "TORCH",
+    "Standing",
+    "audited",
     "default",
     "ends",
     "expand",
     "forced",
+    "has_row",
     "is_newer_than_tested",
-    "is_tested",
     "name",
     "newest",
     "refused",
@@ -32,6 +35,7 @@ __all__ = [
     "results",
     "row_of",
     "rows",
+    "standing",
 ]
 
 PYTHON = "3.11"
@@ -105,6 +109,17 @@ def results() -> dict[str, dict[str, Any]]:
     return found
 
 
+@functools.lru_cache(maxsize=1)
+def audited() -> dict[str, dict[str, Any]]:
+    """Releases of vLLM that no test has run, whose sources were held against the call sites: see ``tools/watch.py``.
+
+    Returns:
+        Release to ``date`` and ``speculators``: release to ``mismatches``, ``mended``, ``unmended``.
+    """
+    found: dict[str, dict[str, Any]] = json.loads(_shipped("audited.json"))
+    return found
+
+
 def ends(since: str | None, until: str | None) -> frozenset[str]:
     """The first and the last release of the matrix inside ``since <= release < until``; none where neither is given."""
     if since is None and until is None:
@@ -129,9 +144,45 @@ def row_of(vllm: str, speculators: str) -> dict[str, Any] | None:
     return next((row for row in rows() if (row["vllm"], row["speculators"]) == pair), None)
 
 
-def is_tested(vllm: str, speculators: str) -> bool:
-    """Whether a row holds exactly this pair of release numbers."""
+def has_row(vllm: str, speculators: str) -> bool:
+    """Whether a row holds exactly this pair of release numbers; whether its run passed is another question."""
     return row_of(vllm, speculators) is not None
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What the matrix knows of a pair.
+
+    Attributes:
+        state: ``tested`` (its last run is recorded and passed), ``failed`` (recorded, and did not pass), ``not run`` (a
+            row without a record), ``newer`` (vLLM is newer than every row), ``unknown`` (no row).
+        words: The same in a sentence's words, with commit and date of the run where they are recorded.
+        row: Its row, or None.
+        record: What its last run gave, or None.
+    """
+
+    state: str
+    words: str
+    row: dict[str, Any] | None = None
+    record: dict[str, Any] | None = None
+
+
+def standing(vllm: str, speculators: str) -> Standing:
+    """How a pair of installed versions stands to the matrix."""
+    row = row_of(vllm, speculators)
+    if row is None and is_newer_than_tested(vllm):
+        seen = audited().get(release(vllm))
+        sources = f"; its sources were held against the call sites on {seen['date']}" if seen else ""
+        return Standing("newer", f"not tested: vLLM is newer than any tested release ({newest()}){sources}")
+    if row is None:
+        return Standing("unknown", "not tested: no row of the matrix")
+    record = results().get(name(row))
+    if record is None:
+        return Standing("not run", "a row of the matrix, of which no run is recorded", row)
+    passed = record["result"] == "passed"
+    run = "".join(f", {what} {record[what]}" for what in ("commit", "date") if record.get(what))
+    words = f"tested: passed{run}" if passed else f"its last recorded run did not pass: {record['result']}{run}"
+    return Standing("tested" if passed else "failed", words, row, record)
 
 
 def is_newer_than_tested(vllm: str) -> bool:

@@ -36,9 +36,7 @@ def add(error: BaseException, drift_id: str) -> None:
     if drift_id in ids:
         return
     first, ids = not ids, [*ids, drift_id]
-    text = (
-        f"{MARK}raised through patched code ({', '.join(ids)}) on {situation()}. Run: speculators-compat doctor --load"
-    )
+    text = f"{MARK}raised through patched code ({', '.join(ids)}) on {situation()}. Run: speculators-compat doctor"
     try:
         error._compat_drift_ids = ids  # type: ignore[attr-defined]
         others = [note for note in getattr(error, "__notes__", []) if not note.startswith(MARK)]
@@ -56,11 +54,10 @@ def situation() -> str:
         f"{name} {found.version if found else 'not installed'}"
         for name, found in (("vLLM", vllm), ("speculators", speculators))
     )
-    if vllm is None or speculators is None or matrix.is_tested(vllm.version, speculators.version):
+    if vllm is None or speculators is None:
         return pair
-    if matrix.is_newer_than_tested(vllm.version):
-        return f"{pair} (vLLM is newer than any tested release: {matrix.newest()})"
-    return f"{pair} (not a tested pair)"
+    known = matrix.standing(vllm.version, speculators.version)
+    return pair if known.state == "tested" else f"{pair} ({known.words})"
 
 
 class NamingFinder:

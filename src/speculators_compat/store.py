@@ -11,14 +11,17 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import platform
+import re
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import IO, Any
 
 from .drift import UsageError
+from .shard import Shard
 
 __all__ = ["Manifest", "SampleStore", "atomic_file", "verify", "write_json"]
 
@@ -42,9 +45,8 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     Raises:
         OSError: Writing failed.
     """
-    # The process id keeps two writers apart; the name must not end in "pt" even while it is being
-    # written.
-    partial = path.with_name(f"{PARTIAL}{path.name}.{os.getpid()}")
+    # Host and process keep writers apart; the name must not end in "pt" even while it is being written.
+    partial = path.with_name(f"{PARTIAL}{path.name}.{platform.node()}.{os.getpid()}")
     try:
         with partial.open("wb") as file:
             yield file
@@ -131,24 +133,23 @@ class SampleStore:
         return cls(folder, manifest)
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Hold the folder for one writer, with its manifest and without unfinished files.
+    def writing(self, shard: Shard | None = None) -> Iterator[None]:
+        """Hold the folder, or one part of it, for one writer, with its manifest and without unfinished files.
+
+        Args:
+            shard: The part; writers of other parts may be at work. None: the whole folder.
 
         Raises:
-            UsageError: Another process is writing to the folder.
+            UsageError: Another process is writing to the folder, or to this part of it.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / LOCK).open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise UsageError(
-                    "One process at a time extracts into a folder.",
-                    f"another process holds {self.folder / LOCK}",
-                    "Wait for it, or use another output folder.",
-                ) from None
+        with ExitStack() as held:
+            held.enter_context(_locked(self.folder / LOCK, fcntl.LOCK_SH if shard else fcntl.LOCK_EX))
+            if shard:
+                held.enter_context(_locked(self.folder / f"{LOCK}-{shard}", fcntl.LOCK_EX))
             for leftover in self.folder.glob(f"{PARTIAL}*"):
-                leftover.unlink()
+                if shard is None or _belongs(leftover, shard):
+                    leftover.unlink()
             if not (self.folder / MANIFEST).exists():
                 write_json(self.folder / MANIFEST, asdict(self.manifest))
             yield
@@ -290,6 +291,26 @@ def _check_sample(store: SampleStore, index: int, recorded: int | None) -> str:
         return f"{tokens} tokens, {recorded} in {LENGTHS}"
     states = torch.load(path, mmap=True, weights_only=True, map_location="cpu")["hidden_states"]
     return "" if all(bool(torch.isfinite(state).all()) for state in states) else "states are not finite"
+
+
+@contextmanager
+def _locked(path: Path, how: int) -> Iterator[None]:
+    with path.open("w") as lock:
+        try:
+            fcntl.flock(lock, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(
+                "One process at a time extracts into a folder, or into one part of it.",
+                f"another process holds {path}",
+                "Wait for it, or use another output folder.",
+            ) from None
+        yield
+
+
+def _belongs(unfinished: Path, shard: Shard) -> bool:
+    """Whether an unfinished file is a sample of this part."""
+    found = re.match(rf"{re.escape(PARTIAL)}data_(\d+)\.pt\.", unfinished.name)
+    return found is not None and shard.owns(int(found[1]))
 
 
 def _recorded_lengths(folder: Path) -> dict[str, int]:

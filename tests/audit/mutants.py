@@ -122,9 +122,15 @@ def _of_fields(api: Source, module: str, name: str, passed: list[str], defaulted
 
 
 def _change(
-    api: Source, module: str, name: str, kind: str, detail: str, change: Callable[[Definition], None] | None
+    api: Source,
+    module: str,
+    name: str,
+    kind: str,
+    detail: str,
+    change: Callable[[Definition], None] | None,
+    replace: Callable[[Definition], list[ast.stmt]] = lambda node: [ast.Pass()],
 ) -> Mutant:
-    """Apply a change to one definition; None removes it."""
+    """Apply a change to one definition; None puts what ``replace`` gives in its place, nothing by default."""
     path = api.path_of(module)
     tree = ast.parse(api.read(path))
     body, node = tree.body, None
@@ -133,7 +139,8 @@ def _change(
         parent, body = body, node.body
     before = ast.unparse(tree)
     if change is None:
-        parent[parent.index(node)] = ast.Pass()
+        at = parent.index(node)
+        parent[at : at + 1] = replace(node)
     else:
         change(node)
     after = ast.unparse(ast.fix_missing_locations(tree))

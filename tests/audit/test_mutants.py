@@ -6,6 +6,7 @@ import pytest
 
 from speculators_compat.audit.compare import check_pair
 
+from .attacks import attacks, harmless
 from .mutants import mutants
 from .releases import source
 
@@ -16,11 +17,12 @@ def _keys(findings):
     return {(finding.key, finding.wants) for finding in findings}
 
 
-def test_changed_copies_are_caught():
+@pytest.mark.parametrize("changes", [mutants, attacks])
+def test_changed_copies_are_caught(changes):
     caller, api = source("speculators", "0.4.0.1"), source("vllm", "0.16.0")
     _, findings = check_pair(caller, api)
     known = _keys(findings)
-    every = list(mutants(api))
+    every = list(changes(api))
     missed = [(m.kind, m.symbol, m.detail) for m in every if not _keys(check_pair(caller, m.source)[1]) - known]
     assert len(every) >= 50
     assert len(missed) <= (1 - LEAST) * len(every), missed
@@ -40,3 +42,17 @@ def test_only_the_change_is_reported():
     fresh = [finding for finding in check_pair(caller, mutant.source)[1] if finding.counts]
     expected = ("unexpected-argument", "block_hasher", "renamed to block_hasher_renamed?")
     assert [(finding.kind, finding.name, finding.hint) for finding in fresh] == [expected]
+
+
+def test_what_no_call_site_notices_is_not_reported():
+    caller, api = source("speculators", "0.4.0.1"), source("vllm", "0.16.0")
+    known = {finding.key for finding in check_pair(caller, api)[1]}
+    every = list(harmless(api))
+    alarms = {
+        (m.kind, m.symbol, finding.kind, finding.name)
+        for m in every
+        for finding in check_pair(caller, m.source)[1]
+        if finding.key not in known
+    }
+    assert len(every) >= 30
+    assert alarms == set()

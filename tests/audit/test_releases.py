@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from speculators_compat import matrix
 from speculators_compat.audit.compare import audit
 
 from .figures import PAGE, page, pair
@@ -32,6 +33,13 @@ def test_a_pair_that_fits_raises_no_alarm(speculators, vllm):
 @pytest.mark.parametrize("speculators", SPECULATORS)
 def test_every_drift_that_a_pair_needs_is_seen_or_listed(speculators, vllm):
     assert pair(speculators, vllm).lost == ()
+
+
+@pytest.mark.parametrize("vllm", sorted(matrix.audited()))
+def test_what_is_recorded_of_a_release_that_nobody_ran_is_what_its_sources_say(vllm):
+    for speculators, recorded in matrix.audited()[vllm]["speculators"].items():
+        summary = audit(source("speculators", speculators), [source("vllm", vllm)]).summary()
+        assert recorded == {key: summary[key] for key in recorded}, "run: tools/watch.py RELEASE --record"
 
 
 def test_the_failures_of_one_pair_come_in_one_go():

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from speculators_compat.drift import UsageError
+from speculators_compat.shard import Shard
 from speculators_compat.store import Manifest, SampleStore, atomic_file, verify
 
 pytestmark = pytest.mark.default_pair
@@ -175,6 +176,40 @@ def test_unreadable_manifest_is_refused(store):
 def test_second_writer_is_refused(store):
     with store.writing(), pytest.raises(UsageError, match="another process"), store.writing():
         pass
+
+
+def test_writers_of_different_parts_work_side_by_side(store):
+    with store.writing(Shard(0, 2)):
+        with store.writing(Shard(1, 2)):
+            pass
+        with pytest.raises(UsageError, match="another process"), store.writing(Shard(0, 2)):
+            pass
+        with pytest.raises(UsageError, match="another process"), store.writing():
+            pass
+    with store.writing(), pytest.raises(UsageError, match="another process"), store.writing(Shard(1, 2)):
+        pass
+
+
+def test_a_part_leaves_the_unfinished_files_of_others_alone(store):
+    mine, others = (store.folder / f".partial-data_{index}.pt.host.1" for index in (7, 8))
+    manifests = store.folder / ".partial-manifest.json.host.1"
+    for leftover in (mine, others, manifests):
+        leftover.write_bytes(b"half")
+    with store.writing(Shard(1, 2)):
+        assert not mine.exists()
+        assert others.exists()
+        assert manifests.exists()
+
+
+@pytest.mark.parametrize("text", ["", "1", "2/2", "-1/2", "0/0", "1/2/3", "a/b"])
+def test_what_is_no_part_is_refused(text):
+    with pytest.raises(UsageError, match="I/N"):
+        Shard.parse(text)
+
+
+def test_parts_are_disjoint_and_all():
+    parts = [Shard.parse(f"{index}/3") for index in range(3)]
+    assert [[part.index for part in parts if part.owns(sample)] for sample in range(7)] == [[i % 3] for i in range(7)]
 
 
 def test_verifying_something_else_is_refused(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -10,7 +11,7 @@ import zipfile
 
 import pytest
 
-from speculators_compat.audit import sources
+from speculators_compat.audit import infer, sources
 from speculators_compat.audit.compare import audit
 from speculators_compat.audit.diff import compare_releases
 from speculators_compat.audit.output import as_dict, as_markdown, as_sarif
@@ -137,7 +138,7 @@ def write(tmp_path):
         for path, text in files.items():
             file = tmp_path / name / path
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(textwrap.dedent(text), encoding="utf-8")
+            file.write_bytes(text if isinstance(text, bytes) else textwrap.dedent(text).encode())
         return tmp_path / name
 
     return _write
@@ -363,9 +364,13 @@ def test_the_outputs_say_the_same(write):
 HOSTILE = {
     "syntax error": {"vllm/outputs.py": "def f(:"},
     "null byte": {"vllm/outputs.py": "x = '\0'"},
+    "binary": {"vllm/outputs.py": b"\x7fELF\x80\xff"},
+    "unknown encoding": {"vllm/outputs.py": b"# -*- coding: klingon -*-\n"},
     "circle": {"vllm/outputs.py": "from vllm.other import Output", "vllm/other.py": "from vllm.outputs import Output"},
+    "circle of stars": {"vllm/outputs.py": "from vllm.outputs import *\nfrom vllm.other import *"},
     "deep nesting": {"vllm/outputs.py": "x = " + "(" * 5000 + ")" * 5000},
     "deep expression": {"vllm/outputs.py": "Output = " + "+".join(["a"] * 200_000)},
+    "long chain": {"vllm/outputs.py": "Output = a" + ".b" * 50_000},
 }
 
 
@@ -383,6 +388,111 @@ def _command(*arguments):
     return subprocess.run(
         [sys.executable, "-m", "speculators_compat", "audit", *arguments], capture_output=True, text=True, check=False
     )
+
+
+def _nested(head, depth, tail):
+    return "\n".join("    " * level + head for level in range(depth)) + f"\n{'    ' * depth}{tail}\n"
+
+
+#: Code whose possibilities double with every level, link or line: it is followed in seconds, or refused.
+BRANCHING = {
+    "loops": _nested("for x in vllm.LLM('m').generate([]):", 19, "x.piece"),
+    "while loops": _nested("while vllm.LLM('m'):", 40, "vllm.LLN"),
+    "links": "x = {}\nx" + ".get('a')" * 40,
+    "pairs": "a = (vllm.LLM('m'), 2)\n" + "a = (a, a)\n" * 200 + "a.x",
+    "calls": "def f0(x): return vllm.LLM('m')\n"
+    + "\n".join(f"def f{i}(x): return f{i - 1}(f{i - 1}(x)) if x else f{i - 1}(x)" for i in range(1, 60)),
+    "alternatives": "x = " + " or ".join(["vllm.LLM('m')"] * 2000),
+}
+
+
+@pytest.mark.parametrize("name", BRANCHING)
+def test_code_that_branches_without_end_is_followed_once(write, monkeypatch, name):
+    monkeypatch.setattr(infer, "MOST_STEPS", 200_000)  # each takes a tenth of it at most
+    caller = open_source("speculators", str(write({"s.py": f"import vllm\n{BRANCHING[name]}\n"}, "c") / "s.py"))
+    audit(caller, [open_source("vllm", str(write(API)))], ())
+
+
+def test_what_cannot_be_followed_in_reasonable_time_is_refused(write, monkeypatch):
+    monkeypatch.setattr(infer, "MOST_STEPS", 10_000)
+    text = "vllm"
+    for _ in range(40):
+        text = f"(1 if ({text}).a else 2)"
+    caller = open_source("speculators", str(write({"s.py": f"import vllm\ny = {text}\n"}, "c") / "s.py"))
+    with pytest.raises(UsageError, match="simple enough"):
+        audit(caller, [open_source("vllm", str(write(API)))], ())
+
+
+def test_a_class_that_has_thousands_of_bases_is_followed(write):
+    bases = "\n".join(f"class C{i}(C{i - 1}): ..." for i in range(1, 2000))
+    api = {**API, "vllm/outputs.py": f"class C0: ...\n{bases}\nclass Output(C1999): ...\n"}
+    caller = open_source(
+        "speculators", str(write({"s.py": "from vllm.outputs import Output\nOutput().x"}, "c") / "s.py")
+    )
+    report = audit(caller, [open_source("vllm", str(write(api)))], ())
+    assert [finding.name for finding in report.findings] == ["x"]
+
+
+def test_a_source_line_is_cut_and_cannot_steer_the_terminal(found, write):
+    script = "import vllm\nvllm.LLN  # \x1b[2J" + "x" * 100_000
+    caller = open_source("speculators", str(write({"s.py": script}, "c") / "s.py"))
+    (finding,) = audit(caller, [open_source("vllm", str(write(API)))], ()).findings
+    assert len(finding.site.code) == 200
+    assert "\x1b" not in finding.site.code
+
+
+def test_links_that_lead_in_a_circle_and_files_that_are_none_are_left_out(write):
+    api = write(API)
+    (api / "vllm" / "again").symlink_to("../vllm")
+    (api / "vllm" / "loop.py").symlink_to("loop.py")
+    os.mkfifo(api / "vllm" / "pipe.py")
+    (api / "vllm" / "folder.py").mkdir()
+    with open(os.fsencode(api / "vllm") + b"/\xff.py", "wb"):  # noqa: PTH123 (no pathlib of bytes)
+        pass
+    assert open_source("vllm", str(api)).paths() == open_source("vllm", str(write(API, "plain"))).paths()
+
+
+@pytest.mark.parametrize("where", ["x" * 5000, "~nobody-of-this-name", "a\nb", "\udcff", " "])
+def test_a_name_that_can_be_no_path_is_refused(where):
+    with pytest.raises(UsageError, match="none of them"):
+        open_source("vllm", where)
+
+
+def test_what_cannot_be_read_is_refused(write, monkeypatch):
+    api = open_source("vllm", str(write(API)))
+    caller = open_source("speculators", str(write({"s.py": "from vllm.outputs import Output"}, "c") / "s.py"))
+
+    def refuse(name, *arguments, **options):
+        if str(name).endswith("outputs.py"):
+            raise PermissionError(13, "Permission denied", name)
+        return open(name, *arguments, **options)  # noqa: PTH123
+
+    monkeypatch.setattr(sources, "open", refuse, raising=False)
+    with pytest.raises(UsageError, match=r"outputs.py: Permission denied"):
+        audit(caller, [api], ())
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_wheel_with_broken_members_is_refused(tmp_path, write, method):
+    path = tmp_path / "vllm-1-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w", method) as wheel:
+        for name, text in {**API, "vllm/outputs.py": "class Output: ...\n" * 99}.items():
+            wheel.writestr(name, textwrap.dedent(text))
+    content = bytearray(path.read_bytes())
+    at = content.find(b"vllm/outputs.py") + len("vllm/outputs.py")
+    content[at : at + 12] = b"\xff" * 12
+    path.write_bytes(content)
+    caller = open_source("speculators", str(write({"s.py": "from vllm.outputs import Output"}, "c") / "s.py"))
+    with pytest.raises(UsageError, match="must be readable"):
+        audit(caller, [open_source("vllm", str(path))], ())
+
+
+@pytest.mark.parametrize("out", [".", "no/such/folder/out.json"])
+def test_a_result_that_cannot_be_written_is_one_line(write, out):
+    caller = write({"script.py": "from vllm import LLM"}, "caller")
+    done = _command(str(caller / "script.py"), "--vllm", str(write(API)), "--out", out)
+    assert done.returncode == 2
+    assert [line[:7] for line in done.stderr.splitlines()] == ["Error: "]
 
 
 def test_a_huge_file_is_refused(write, monkeypatch):

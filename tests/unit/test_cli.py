@@ -40,7 +40,8 @@ def refused(result: subprocess.CompletedProcess[str]) -> str:
         ["pipeline", "--help"],
         ["exec", "--help"],
         ["demo", "--help"],
-        ["doctor", "--json"],
+        ["doctor", "--no-load", "--json"],
+        ["--version"],
     ],
     ids=" ".join,
 )
@@ -120,17 +121,16 @@ def test_demo_leaves_a_folder_of_something_else_alone(tmp_path):
 def test_doctor_reports_every_drift_as_json(tmp_path):
     from speculators_compat.drifts import catalogue
 
-    result = run("doctor", "--json", cwd=tmp_path, env={"SPECULATORS_COMPAT": "1"})
+    result = run("doctor", "--json", "--no-load", cwd=tmp_path, env={"SPECULATORS_COMPAT": "1"})
     facts = json.loads(result.stdout)
     assert [drift["id"] for drift in facts["drifts"]] == [drift.id for drift in catalogue()]
     assert all(drift["state"] and drift["reason"] for drift in facts["drifts"])
     assert facts["versions"]["speculators_compat"]["version"]
-    complete = all(facts["versions"][name]["version"] for name in ("vllm", "speculators"))
-    assert result.returncode == (0 if complete else 1)
+    assert (result.returncode, facts["verdict"]) == (2, "cannot tell")
 
 
 def test_doctor_shows_a_switched_off_shim(tmp_path):
-    shown = run("doctor", "--json", cwd=tmp_path, env={"SPECULATORS_COMPAT": "0"})
+    shown = run("doctor", "--json", "--no-load", cwd=tmp_path, env={"SPECULATORS_COMPAT": "0"})
     assert {drift["state"] for drift in json.loads(shown.stdout)["drifts"]} == {"off"}
 
 
@@ -190,11 +190,6 @@ def test_interrupted_pipeline_stops_its_step(tmp_path, number, expected):
     assert (tmp_path / "stopped").exists()
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
-
-
-def test_doctor_counts_states_and_says_how_to_settle_those_that_wait(tmp_path):
-    shown = run("doctor", cwd=tmp_path).stdout
-    assert "doctor --load imports them all" in " ".join(shown.split())
 
 
 @pytest.mark.parametrize(("name", "code"), [("transformers", 2), ("no_such_module", 1)])

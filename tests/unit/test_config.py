@@ -27,7 +27,7 @@ def test_minimal_configuration_has_upstreams_defaults(tmp_path):
     assert config.trust_remote_code is False
     assert config.layer_ids is None
     assert config.vocab.draft_vocab_size == 32000
-    assert config.extract.prompts_per_call == 8
+    assert config.extract.prompts_per_call == 64
     assert (config.train.ttt_steps, config.train.lr) == (3, 1e-4)
 
 

@@ -14,7 +14,7 @@ import speculators_compat
 HEAVY = ("speculators", "torch", "transformers", "vllm")
 
 # Modules that need foreign classes when they are imported. vLLM alone imports them, in a worker.
-NEED_TORCH_AT_IMPORT = {"speculators_compat.capture.extension"}
+NEED_TORCH_AT_IMPORT = {"speculators_compat.capture.extension", "speculators_compat.capture.outbox"}
 
 # Imports the named modules one after the other; prints which one brought which heavy package.
 PROBE = """

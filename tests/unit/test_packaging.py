@@ -103,9 +103,10 @@ def test_requirements_are_light_and_have_no_upper_bound(metadata: email.message.
         assert [specifier.operator for specifier in requirement.specifier] == [">="]
 
 
-def test_pictures_are_an_extra(metadata: email.message.Message):
-    assert metadata.get_all("Provides-Extra") == ["report"]
+def test_pictures_and_ray_are_extras(metadata: email.message.Message):
+    assert sorted(metadata.get_all("Provides-Extra")) == ["ray", "report"]
     assert {name: str(r.specifier) for name, r in _requirements(metadata, "report").items()} == {"matplotlib": ">=3.8"}
+    assert {name: str(r.specifier) for name, r in _requirements(metadata, "ray").items()} == {"ray": ">=2.9"}
 
 
 def test_requirements_accept_what_the_oldest_vllm_came_with(metadata: email.message.Message):

@@ -162,8 +162,11 @@ def test_the_plan_of_kimi(tmp_path, monkeypatch):
     assert found["checkpoints"] == 10 * (weights_bytes + 8 * 1_058_828_288)
     gpu = items(plan, planning.EXTRACT_GPU)
     assert gpu["KV cache of a step"] == (8192 + 4097) * 61 * (512 + 64) * 2
-    assert gpu["captured states (rank 0)"] == 8192 * 57_344
-    assert items(plan, planning.EXTRACT_HOST) == {"states of one call": 16 * 4096 * 57_344}
+    assert gpu["captured states (rank 0)"] == 2 * 8192 * 57_344
+    assert items(plan, planning.EXTRACT_HOST) == {
+        "steps in /dev/shm": 6 * 8192 * 57_344,
+        "samples waiting for the disk": 2 * 8 * 4096 * 57_344,
+    }
     batch = 8192 * (4 * 7168 * 2 + 24)
     assert items(plan, planning.TRAIN_HOST)["batches"] == 8 * (2 * 2 + 1) * batch
     trainer = items(plan, planning.TRAIN_GPU)
@@ -303,12 +306,6 @@ def test_exact_tokens_are_not_called_a_bound(tmp_path, disk):
         space.check_space(config, space.needed(config, shape, sizes.DraftSize(0, 0, 0, 0, (0, 0)), work), work.exact)
     assert "at most" not in str(error.value)
     assert "bound" not in str(error.value)
-
-
-def test_the_largest_call_decides_the_host_memory(tmp_path):
-    config = small(tmp_path, extract={"prompts_per_call": 2})
-    work = Workload.counted(config, shape_of(LLAMA, [2, 4, 5, 7]), [5, 90, 7, 300], {})
-    assert work.call_tokens == 90 + 100
 
 
 def test_complete_checkpoints_do_not_count_again(tmp_path):

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .signatures import Signature
+from .signature import Signature
 
 __all__ = ["Call", "Problem", "bound_names", "problems", "read_call"]
 

@@ -8,15 +8,14 @@ from dataclasses import dataclass
 
 from .binding import Call, Problem, problems, read_call
 from .findings import Finding, Severity, Site, Use
-from .infer import MISSING, decorator_names
+from .names import MISSING
 from .program import Program
-from .scopes import Scope, parameters_of
-from .signatures import Signature, Signatures
+from .scopes import Scope, WalkScope, every_node, parameters_of
+from .signature import Signature
 from .sources import Source
+from .uses import Uses, close, is_abstract
 from .values import (
-    ANYTHING,
     NONE,
-    UNKNOWN,
     Atom,
     Class,
     ClassObject,
@@ -25,15 +24,11 @@ from .values import (
     FunctionObject,
     Instance,
     Mapping,
-    Module,
-    ModuleObject,
     Partial,
     Text,
     Value,
-    known,
 )
 from .values import Sequence as SequenceAtom
-from .walk import Walker, WalkScope, walk_scope
 
 __all__ = ["Collector", "collect"]
 
@@ -91,28 +86,8 @@ def collect(caller: Source, api: Source, modules: Iterable[str], models: Sequenc
     return Collected(collector, collector.uses(), collector.found(), list(collector.external.values()))
 
 
-class Collector(Walker):
+class Collector(Uses):
     """The auditor of one pair."""
-
-    caller: Source
-    api: Source
-
-    def begin(self, last: bool) -> None:
-        """Start a pass; only the last one concludes."""
-        self.next_pass()
-        if not hasattr(self, "signatures"):
-            self.signatures = Signatures(self)
-            self.workers: tuple[Class, ...] = ()
-            self._edges: dict[Function | None, set[Function]] = {}
-            self._read: set[str] = set()
-            self._homes: dict[tuple[str, str, bool], str] = {}
-            self._built: set[Class] = set()
-            self._subscripts: dict[ast.AST, tuple[set[ast.expr], set[str]]] = {}
-        self.signatures._known.clear()
-        self._concluding = last
-        self._uses: dict[tuple[str, int, int, str], Use] = {}
-        self._found: dict[tuple[object, ...], tuple[Finding, Function | None]] = {}
-        self.external: dict[tuple[int, int, str], tuple[str, Site, Call]] = {}
 
     def find_workers(self) -> None:
         """The API's worker classes, by the dotted strings in which its platforms name them."""
@@ -125,237 +100,6 @@ class Collector(Walker):
                     names.add(text)
         found = [atom for name in sorted(names) for atom in self.from_import(*name.rsplit(".", 1))]
         self._workers = tuple(atom.cls for atom in found if isinstance(atom, ClassObject))
-
-    # Results
-
-    def uses(self) -> list[Use]:
-        """Each use, in order of place."""
-        return [self._uses[key] for key in sorted(self._uses)]
-
-    def found(self) -> list[Finding]:
-        """Each mismatch, with the time at which it shows."""
-        starting = self._starting()
-        results = []
-        for finding, function in self._found.values():
-            starts = finding.severity is Severity.RUN and function in starting
-            results.append(finding.with_(severity=Severity.START) if starts else finding)
-        return sorted(results, key=Finding.sort_key)
-
-    def _starting(self) -> set[Function | None]:
-        """Functions that run while an object of the code under audit is built."""
-        every = {function for functions in self._edges.values() for function in functions} | set(self._edges)
-        reached = {f for f in every if f is not None and getattr(f.node, "name", "") == "__init__"}
-        stack = list(reached)
-        while stack:
-            for callee in self._edges.get(stack.pop(), ()):
-                if callee not in reached:
-                    reached.add(callee)
-                    stack.append(callee)
-        return set(reached)
-
-    # Places
-
-    def _site(self, node: ast.AST, scope: Scope) -> Site:
-        walked = walk_scope(scope)
-        line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
-        lines = scope.module.lines
-        code = lines[line - 1].strip() if line <= len(lines) else ""
-        return Site(scope.module.path, line, column + 1, walked.function if walked else "<module>", code)
-
-    def _report(self, finding: Finding) -> None:
-        if self._concluding and not self.rehearsing:
-            self._found.setdefault(finding.key, (finding, self.current))
-
-    def _use(self, use: Use) -> None:
-        if self._concluding and not self.rehearsing:
-            self._uses.setdefault((use.site.path, use.site.line, use.site.column, use.key), use)
-
-    def _is_api(self, name: str) -> bool:
-        return name == self.api.package or name.startswith(f"{self.api.package}.")
-
-    def _of_api(self, atom: Atom) -> bool:
-        """Whether an atom is the API's, or a class of the caller that builds on one of the API's."""
-        if isinstance(atom, ModuleObject):
-            return self._is_api(atom.name)
-        if isinstance(atom, (Instance, ClassObject)):
-            order = [*self.members.order(atom.cls), *self.members.hosts.get(atom.cls, ())]
-            return any(isinstance(item, Class) and self._is_api(item.module.name) for item in order)
-        if isinstance(atom, FunctionObject):
-            return self._is_api(atom.function.module.name)
-        return isinstance(atom, Partial) and self._of_api(atom.function)
-
-    # Imports
-
-    def saw_import(self, node: ast.stmt, base: str, name: str, value: Value, scope: WalkScope) -> Value:
-        """See :class:`Walker`; goes on with a name where it is now, so that what follows is held against it too."""
-        if not self._is_api(base):
-            return value
-        site = self._site(node, scope)
-        symbol = f"{base}.{name}" if name else base
-        if value != MISSING:
-            self._use(Use("import", site, symbol, self._symbol(value) or symbol))
-            return value
-        if self.tolerates("ImportError", "ModuleNotFoundError"):
-            return ANYTHING
-        home = self._home(name or base.rpartition(".")[2], base, not name)
-        module_there = self.program.exists(base)
-        severity = Severity.IMPORT if scope.function == "<module>" else Severity.RUN
-        self._report(
-            Finding(
-                "missing-name" if module_there else "missing-module",
-                symbol,
-                name or base,
-                site,
-                f"imports {name or base}" + (f" from {base}" if name else ""),
-                f"no {name} in {base}" if module_there else f"no module {base}",
-                severity,
-                self._moved(name or base.rpartition(".")[2], base, not name, home),
-            )
-        )
-        return self.from_import(home, name) if home and name else ANYTHING
-
-    def elsewhere(self, origin: tuple[int, str, str], importer: Module) -> Value:
-        """See :class:`Inference`; only for the code under audit: inside the API a failed import is what it is."""
-        level, base, name = origin
-        if level or not name or self._is_api(importer.name) or not self._is_api(base):
-            return MISSING
-        home = self._home(name, base, False)
-        return self.from_import(home, name) if home else MISSING
-
-    def _home(self, name: str, base: str, is_module: bool) -> str:
-        """The module that has a name now: of several, the nearest to where it was."""
-        key = (name, base, is_module)
-        if key not in self._homes:
-            if is_module:
-                homes = [module for module in self.api.modules() if module.rpartition(".")[2] == name]
-            else:
-                homes = self.program.homes(name, self.api.package)
-            parts = set(base.split("."))
-            homes.sort(key=lambda home: (-len(parts & set(home.split("."))), home.count("."), home))
-            self._homes[key] = homes[0] if homes else ""
-        return self._homes[key]
-
-    def _moved(self, name: str, base: str, is_module: bool, home: str = "") -> str:
-        home = home or self._home(name, base, is_module)
-        if home:
-            return f"it is in {home}"
-        module = self.program.module(base) if not is_module else None
-        near = close(name, module.bindings) if module is not None else ""
-        return f"renamed to {near}?" if near else ""
-
-    @staticmethod
-    def _symbol(value: Value) -> str:
-        for atom in value:
-            if isinstance(atom, ClassObject):
-                return atom.cls.symbol
-            if isinstance(atom, FunctionObject):
-                return atom.function.symbol
-        return ""
-
-    # Attributes
-
-    def saw_attribute(self, node: ast.Attribute, base: Value, result: Value, scope: Scope) -> Value:
-        """See :class:`Walker`."""
-        if not scope.audited:
-            return result
-        if isinstance(node.ctx, ast.Load):
-            self._read.add(node.attr)
-        walked = walk_scope(scope)
-        if walked is not None and ast.unparse(node) in walked.paths:
-            return walked.paths[ast.unparse(node)]
-        if self._check_attribute(node, node.attr, base, scope):
-            return ANYTHING
-        return result
-
-    def _check_attribute(self, node: ast.AST, name: str, base: Value, scope: Scope, write: bool = False) -> bool:
-        """Report an attribute that is certainly absent; whether it was."""
-        missing: list[Atom] = []
-        present = unsure = False
-        for atom in base:
-            if atom is NONE:
-                continue
-            # What the code itself puts there answers for what it reads, not for what it meant to set.
-            found: Value | None = None
-            if self._of_api(atom):
-                own = write and isinstance(atom, Instance)
-                found = self.members.attribute(atom, name) if own else self.attribute_of(atom, name)  # type: ignore[arg-type]
-            if found == MISSING or (found and self._is_unimplemented(atom, found)):
-                missing.append(atom)
-            elif found is None:
-                unsure = True
-            else:
-                present = True
-                self._use_attribute(node, name, atom, scope)
-        tagged: list[Atom] = [atom for atom in missing if isinstance(atom, Instance) and atom.tag]
-        certain = missing if missing and not present and not unsure else tagged
-        if not certain or self.tolerates("AttributeError"):
-            return False
-        self._report_attribute(node, name, certain, scope, write)
-        return not present and not unsure
-
-    def _is_unimplemented(self, atom: Atom, found: Value) -> bool:
-        """Whether an object that the code itself builds only inherits a method that is there to be overridden."""
-        built = isinstance(atom, Instance) and atom.cls in self._built
-        return built and all(isinstance(item, FunctionObject) and _is_abstract(item.function) for item in found)
-
-    def _use_attribute(self, node: ast.AST, name: str, atom: Atom, scope: Scope) -> None:
-        owner = ""
-        if isinstance(atom, (Instance, ClassObject)):
-            home = self.members.home(atom.cls, name)
-            if home is None or not self._is_api(home.module.name):
-                return
-            owner = home.symbol
-        elif isinstance(atom, ModuleObject):
-            owner = atom.name
-        text = ast.unparse(node) if isinstance(node, ast.expr) else name
-        self._use(Use("attribute", self._site(node, scope), text, f"{owner}.{name}"))
-
-    def _report_attribute(self, node: ast.AST, name: str, missing: list[Atom], scope: Scope, write: bool) -> None:
-        owners = sorted({self._name(atom) for atom in missing})
-        tags = sorted({atom.tag for atom in missing if isinstance(atom, Instance) and atom.tag})
-        first = min(missing, key=self._name)
-        wants = f"{', '.join(owner.rpartition('.')[2] for owner in owners)} has no {name}"
-        self._report(
-            Finding(
-                "missing-attribute",
-                f"{owners[0]}.{name}",
-                name,
-                self._site(node, scope),
-                f"{'sets' if write else 'reads'} .{name}",
-                wants,
-                Severity.SILENT if write else Severity.RUN,
-                self._renamed_attribute(first, name),
-                tuple(tags),
-            )
-        )
-
-    def _name(self, atom: Atom) -> str:
-        if isinstance(atom, (Instance, ClassObject)):
-            host = next(iter(self.members.hosts.get(atom.cls, ())), None)
-            return (host or atom.cls).symbol
-        return atom.name if isinstance(atom, ModuleObject) else "?"
-
-    def _renamed_attribute(self, atom: Atom, name: str) -> str:
-        if isinstance(atom, ModuleObject):
-            return self._moved(name, atom.name, False)
-        names: set[str] = set()
-        if isinstance(atom, (Instance, ClassObject)):
-            for cls in [*self.members.order(atom.cls), *self.members.hosts.get(atom.cls, ())]:
-                if isinstance(cls, Class):
-                    names |= set(self.members.body(cls).names) | set(self.members.body(cls).assigned)
-        near = close(name, names)
-        return f"renamed to {near}?" if near else ""
-
-    def saw_write(self, node: ast.Attribute, base: Value, scope: Scope) -> None:
-        """See :class:`Walker`; a name that the caller reads back, or marks as private, is its own."""
-        if node.attr.startswith("_") or (node.attr in self._read and not self._declared_somewhere(base, node.attr)):
-            return
-        foreign = frozenset(atom for atom in base if isinstance(atom, Instance) and self._is_api(atom.cls.module.name))
-        if foreign and foreign == frozenset(known(base)) and UNKNOWN not in base:
-            self._check_attribute(node, node.attr, foreign, scope, write=True)
-
-    def _declared_somewhere(self, base: Value, name: str) -> bool:
-        return any(self.members.attribute(a, name) not in (None, MISSING) for a in base if isinstance(a, Instance))
 
     # Calls
 
@@ -394,7 +138,7 @@ class Collector(Walker):
                 value = self.evaluate(keyword.value, scope)
                 keys = [atom.keys if isinstance(atom, Mapping) else None for atom in value]
                 whole = len(keys) == 1
-                found[ast.unparse(keyword.value)] = keys[0] if whole else None
+                found[self.text(keyword.value)] = keys[0] if whole else None
         return found
 
     def _check_call(self, node: ast.Call, call: Call, callee: Value, scope: Scope) -> None:
@@ -415,22 +159,24 @@ class Collector(Walker):
         if certain and not self.tolerates("TypeError"):
             tags = tuple(sorted({_tag(item[0]) for item in certain} - {""}))
             _, signature, found = certain[0]
-            for problem in found:
-                self._report_call(node, call, signature, problem, tags, scope)
+            written = {keyword.arg: keyword for keyword in node.keywords}
+            for problem in found if self._concludes else ():
+                self._report_call(written.get(problem.name, node), call, signature, problem, tags, scope)
 
     def _use_call(self, node: ast.Call, call: Call, signature: Signature, scope: Scope) -> None:
-        if not self._concluding or self.rehearsing:
+        if not self._concludes:
             return
         self._use(
             Use(
-                "call", self._site(node, scope), ast.unparse(node.func), signature.symbol, signature, call,
+                "call", self._site(node, scope), self.text(node.func), signature.symbol, signature, call,
                 self._is_subscripted(node, scope),
             )
         )  # fmt: skip
 
     def _report_call(
-        self, node: ast.Call, call: Call, signature: Signature, problem: Problem, tags: tuple[str, ...], scope: Scope
+        self, place: ast.AST, call: Call, signature: Signature, problem: Problem, tags: tuple[str, ...], scope: Scope
     ) -> None:
+        """Report at ``place``: the argument itself where it is written, else the call."""
         callable_name = signature.symbol.removesuffix(".__init__").rpartition(".")[2]
         passed = {
             "missing-argument": f"calls {callable_name} without {problem.name}",
@@ -445,25 +191,10 @@ class Collector(Walker):
         hint = self._renamed_argument(call, signature, problem)
         self._report(
             Finding(
-                problem.kind, signature.symbol, problem.name, self._argument_site(node, problem, scope), passed, wanted,
+                problem.kind, signature.symbol, problem.name, self._site(place, scope), passed, wanted,
                 severity, hint, tags,
             )
         )  # fmt: skip
-
-    def _when(self, scope: Scope) -> Severity:
-        walked = walk_scope(scope)
-        at_import = walked is not None and walked.function == "<module>" and not self._is_script()
-        return Severity.IMPORT if at_import else Severity.RUN
-
-    def _is_script(self) -> bool:
-        return len(self.caller.paths()) == 1
-
-    def _argument_site(self, node: ast.Call, problem: Problem, scope: Scope) -> Site:
-        """The line of the argument itself, where it is written."""
-        for keyword in node.keywords:
-            if keyword.arg == problem.name:
-                return self._site(keyword, scope)
-        return self._site(node, scope)
 
     @staticmethod
     def _renamed_argument(call: Call, signature: Signature, problem: Problem) -> str:
@@ -518,8 +249,9 @@ class Collector(Walker):
     def _is_subscripted(self, node: ast.Call, scope: Scope) -> bool:
         """Whether the result, or the name it is assigned to, is indexed by a number in the same function."""
         function = self.current.node if self.current is not None else scope.module.tree
-        calls, names = self._subscripts.get(function) or self._subscripts.setdefault(function, _subscripts(function))
-        return node in calls or bool(names & _assigned_from(function, node))
+        if function not in self._subscripts:
+            self._subscripts[function] = _subscripts(function)
+        return node in self._subscripts[function]
 
     # Strings that name classes and methods
 
@@ -572,7 +304,7 @@ class Collector(Walker):
             there = [value for value in values.values() if value is not None and value != MISSING]
             functions = [atom for value in there for atom in value if isinstance(atom, FunctionObject)]
             # A worker is a whole object: a method that it only inherits to be overridden is none.
-            real = [atom for atom in functions if not _is_abstract(atom.function)]
+            real = [atom for atom in functions if not is_abstract(atom.function)]
             if there and (real or not functions):
                 self._rpc_call(node, name, real, keywords, scope)
             elif None not in values.values():
@@ -658,38 +390,19 @@ def _tag(atom: Atom) -> str:
     return atom.tag if isinstance(atom, Instance) else ""
 
 
-def _is_abstract(function: Function) -> bool:
-    """A method that is there to be overridden: it is marked so, or does nothing but raise NotImplementedError."""
-    if isinstance(function.node, ast.Lambda):
-        return False
-    body = [item for item in function.node.body if not isinstance(item, ast.Expr)]
-    raises = len(body) == 1 and isinstance(body[0], ast.Raise) and "NotImplementedError" in ast.unparse(body[0])
-    return raises or "abstractmethod" in decorator_names(function)
-
-
-def _subscripts(function: ast.AST) -> tuple[set[ast.expr], set[str]]:
-    """Expressions, and names, that a function indexes by a number."""
-    found = [item.value for item in ast.walk(function) if isinstance(item, ast.Subscript) and _is_number(item.slice)]
-    return set(found), {item.id for item in found if isinstance(item, ast.Name)}
-
-
-def _assigned_from(function: ast.AST, node: ast.Call) -> set[str]:
-    return {
-        target.id
-        for item in ast.walk(function)
-        if isinstance(item, ast.Assign) and item.value is node
-        for target in item.targets
-        if isinstance(target, ast.Name)
+def _subscripts(function: ast.AST) -> set[ast.expr]:
+    """Expressions that a function indexes by a number, at once or by a name that it gives them."""
+    nodes = list(every_node(function))
+    found = {item.value for item in nodes if isinstance(item, ast.Subscript) and _is_number(item.slice)}
+    names = {item.id for item in found if isinstance(item, ast.Name)}
+    named = {
+        item.value
+        for item in nodes
+        if isinstance(item, ast.Assign)
+        and any(isinstance(target, ast.Name) and target.id in names for target in item.targets)
     }
+    return found | named
 
 
 def _is_number(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, int)
-
-
-def close(name: str, names: Iterable[str]) -> str:
-    """The most similar name, if one is similar."""
-    import difflib
-
-    found = difflib.get_close_matches(name, sorted(set(names) - {name}), n=1, cutoff=0.7)
-    return found[0] if found else ""

@@ -11,7 +11,7 @@ from ..drift import UsageError
 from .compare import MODELS, audit
 from .diff import compare_releases
 from .output import as_dict, as_markdown, as_renderable, as_sarif
-from .sources import FolderSource, Source, open_source
+from .sources import FolderSource, Source, local, open_source
 
 __all__ = ["Request", "run"]
 
@@ -72,7 +72,9 @@ def run(request: Request) -> int:
 
 def _caller(code: str) -> Source:
     """The installed speculators by default; a folder that is no speculators is a package of the user's own."""
-    path = Path(code).expanduser()
+    path = local(code)
+    if path is None:
+        return open_source("speculators", code)
     is_speculators = any((root / "speculators" / "__init__.py").is_file() for root in (path, path / "src"))
     if not path.is_dir() or is_speculators or path.name == "speculators":
         return open_source("speculators", code)
@@ -118,8 +120,11 @@ def _show(content: Any, out: Path | None) -> None:
     if isinstance(content, dict):
         content = json.dumps(content, indent=2) + "\n"
     if out is not None:
-        with out.open("w", encoding="utf-8") as file:
-            file.write(content) if isinstance(content, str) else Console(file=file, width=160).print(content)
+        try:
+            with out.open("w", encoding="utf-8") as file:
+                file.write(content) if isinstance(content, str) else Console(file=file, width=160).print(content)
+        except OSError as error:
+            raise UsageError("--out must be a file that can be written.", str(error), "Name another.") from None
         return
     if isinstance(content, str):
         import sys

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -130,7 +132,8 @@ def _collected(caller: Source, api: Source, models: Sequence[str]) -> Collected:
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(max(before, RECURSION_LIMIT))
     try:
-        return collect(caller, api, modules, models)
+        with _no_garbage_collection():
+            return collect(caller, api, modules, models)
     except RecursionError:
         raise UsageError(
             "The sources must nest less deeply than Python itself allows.",
@@ -139,6 +142,18 @@ def _collected(caller: Source, api: Source, models: Sequence[str]) -> Collected:
         ) from None
     finally:
         sys.setrecursionlimit(before)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Syntax trees are many small objects that all stay: looking for garbage among them takes half of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def modules_of(caller: Source, package: str) -> list[str]:
@@ -163,6 +178,6 @@ def _dotted(path: str) -> str:
 def _names_any(text: str, modules: Iterable[str]) -> bool:
     """Whether a module imports one of the modules, by its last name."""
     lasts = {module.rpartition(".")[2] for module in modules}
-    imports = re.findall(r"^\s*(?:from\s+([\w.]+)\s+import|import\s+([\w., ]+))", text, re.MULTILINE)
+    imports = re.findall(r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import|import[ \t]+([\w., ]+))", text, re.MULTILINE)
     named = {part for pair in imports for item in pair for part in re.split(r"[., ]+", item) if part}
     return bool(named & lasts)

@@ -16,8 +16,8 @@ from typing import Any
 from .binding import Call, bound_names, problems
 from .collect import Collected, Collector
 from .findings import Finding, Severity, Site, Use
-from .infer import MISSING
-from .signatures import Signature
+from .names import MISSING
+from .signature import Signature
 from .values import Atom, Class, ClassObject, FunctionObject, Instance
 
 __all__ = ["contract_for", "differences", "merge"]

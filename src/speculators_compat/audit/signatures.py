@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from . import externals
+from .signature import Extra, Kind, Parameter, Signature
 from .values import (
     Atom,
     Binding,
@@ -24,71 +25,10 @@ if TYPE_CHECKING:
     from .infer import Inference
     from .scopes import Scope
 
-__all__ = ["Parameter", "Signature", "Signatures"]
+__all__ = ["Signatures"]
 
-Kind = Literal["positional-only", "positional", "keyword-only"]
-# What becomes of a keyword that is not in the signature.
-Extra = Literal["error", "forbidden", "ignored", "accepted"]
-
-LONGEST = 8  # parameters that a message shows
 FIELD_CALLS = {"field", "Field", "PydanticField"}
 DATACLASS_CALLS = {"dataclasses.dataclass": "error", "pydantic.dataclasses.dataclass": "ignored"}
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One parameter.
-
-    Attributes:
-        name: Its name.
-        kind: How it can be given.
-        default: Source text of its default; None if it is required.
-        annotation: Source text of its annotation, or "".
-    """
-
-    name: str
-    kind: Kind
-    default: str | None
-    annotation: str = ""
-
-    @property
-    def required(self) -> bool:
-        """Whether it has no default."""
-        return self.default is None
-
-
-@dataclass(frozen=True)
-class Signature:
-    """What a callable takes.
-
-    Attributes:
-        symbol: Dotted name of the callable.
-        parameters: In order, without the receiver.
-        any_positional: Whether further positional arguments are taken.
-        extra: What becomes of keywords that are not parameters.
-        accepts: Keywords that are taken although they are no parameters.
-        where: ``file:line`` in the API's sources.
-        returns: Source text of the return annotation, or "".
-    """
-
-    symbol: str
-    parameters: tuple[Parameter, ...]
-    any_positional: bool = False
-    extra: Extra = "error"
-    accepts: frozenset[str] = frozenset()
-    where: str = ""
-    returns: str = ""
-
-    def text(self) -> str:
-        """The parameters as Python writes them."""
-        shown = [f"{p.name}={p.default}" if not p.required else p.name for p in self.parameters]
-        if len(shown) > LONGEST:
-            shown = [*shown[:LONGEST], f"{len(shown) - LONGEST} more"]
-        return f"({', '.join(shown)}{', **kwargs' if self.extra == 'accepted' else ''})"
-
-    def get(self, name: str) -> Parameter | None:
-        """The parameter of this name."""
-        return next((parameter for parameter in self.parameters if parameter.name == name), None)
 
 
 @dataclass
@@ -153,7 +93,7 @@ class Signatures:
     # Functions
 
     def _function(self, atom: FunctionObject) -> Signature | None:
-        from .infer import decorator_names, is_class_method, is_static
+        from .functions import decorator_names, is_class_method, is_static
 
         function = atom.function
         arguments = function.node.args

@@ -5,9 +5,13 @@ Nothing is imported and nothing is unpacked outside the cache. A file is read wh
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+import lzma
+import os
 import re
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
@@ -16,10 +20,14 @@ from packaging.version import InvalidVersion, Version
 from ..drift import UsageError
 from ..versions import installed, release
 
-__all__ = ["FolderSource", "Source", "WheelSource", "open_source"]
+__all__ = ["FolderSource", "Source", "WheelSource", "local", "open_source"]
 
 # The longest module of vLLM 0.32.0 has 0.4 MB; ast needs some hundred times the size of its input.
 MAX_FILE_BYTES = 8_000_000
+# What reading a member of a broken or encrypted zip file raises, by how it is compressed.
+READ_ERRORS = (
+    zipfile.BadZipFile, OSError, EOFError, RuntimeError, NotImplementedError, ValueError, zlib.error, lzma.LZMAError,
+)  # fmt: skip
 VERSION_ASSIGNMENT = re.compile(r"""^__version__\b[^'"\n]*['"]([^'"]+)['"]""", re.MULTILINE)
 
 
@@ -63,8 +71,17 @@ class Source:
 
     def is_folder(self, module: str) -> bool:
         """Whether a folder of this name holds modules; a package may lack ``__init__.py``."""
-        stem = module.replace(".", "/") + "/"
-        return any(path.startswith(stem) for path in self.paths())
+        return module.replace(".", "/") in self._folders
+
+    @functools.cached_property
+    def _folders(self) -> frozenset[str]:
+        found: set[str] = set()
+        for path in self.paths():
+            folder = path.rpartition("/")[0]
+            while folder and folder not in found:
+                found.add(folder)
+                folder = folder.rpartition("/")[0]
+        return frozenset(found)
 
     def modules(self) -> Iterator[str]:
         """Dotted name of every module."""
@@ -87,26 +104,48 @@ class FolderSource(Source):
     def __init__(self, package: str, root: Path, label: str, version: str, only: str | None = None) -> None:
         super().__init__(package, label, version)
         self.root, self._only = root, only
-        self._paths: list[str] | None = None
+
+    @functools.cached_property
+    def _files(self) -> frozenset[str]:
+        return frozenset([self._only] if self._only else _modules_under(self.root, self.package))
 
     def paths(self) -> list[str]:
-        """See :class:`Source`; links that lead out of the folder are not followed."""
-        if self._paths is None:
-            found = [self.root / self._only] if self._only else sorted((self.root / self.package).rglob("*.py"))
-            self._paths = [path.relative_to(self.root).as_posix() for path in found if path.is_file()]
-        return self._paths
+        """See :class:`Source`."""
+        return sorted(self._files)
 
     def has(self, path: str) -> bool:
         """See :class:`Source`."""
-        return path == self._only if self._only else (self.root / path).is_file()
+        return path in self._files
 
     def read(self, path: str) -> bytes | None:
         """See :class:`Source`."""
-        file = self.root / path
-        if not self.has(path):
+        if path not in self._files:
             return None
-        _check_size(file.stat().st_size, str(file))
-        return file.read_bytes()
+        name = f"{self.root}/{path}"
+        try:
+            with open(name, "rb") as file:  # noqa: PTH123 (a search for where a name went opens thousands)
+                content = file.read(MAX_FILE_BYTES + 1)
+        except OSError as error:
+            raise _unreadable(name, error) from None
+        _check_size(len(content), name)
+        return content
+
+
+def _modules_under(root: Path, package: str) -> Iterator[str]:
+    """Every module of a package, relative to the root. Links to folders are not followed: they may lead in a circle."""
+
+    def refuse(error: OSError) -> None:
+        raise _unreadable(str(error.filename), error) from None
+
+    for folder, _, names in os.walk(root / package, onerror=refuse):
+        inside = os.path.relpath(folder, root).replace(os.sep, "/")
+        for name in names:
+            if name.endswith(".py") and name.isprintable() and os.path.isfile(f"{folder}/{name}"):  # noqa: PTH113 (thousands of files)
+                yield f"{inside}/{name}"
+
+
+def _unreadable(name: str, error: OSError) -> UsageError:
+    return UsageError("Every module must be readable.", f"{name}: {error.strerror or error}", "Check the source.")
 
 
 class WheelSource(Source):
@@ -151,7 +190,7 @@ class WheelSource(Source):
             # A forged size in the header must not unpack more than it says.
             with self._zip.open(path) as file:
                 content = file.read(MAX_FILE_BYTES + 1)
-        except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, NotImplementedError) as error:
+        except READ_ERRORS as error:
             raise UsageError("The wheel must be readable.", f"{path}: {error}", "Download it again.") from None
         _check_size(len(content), f"{path} in {self.wheel.name}")
         return content
@@ -173,10 +212,10 @@ def open_source(package: str, where: str) -> Source:
     """
     if where == "installed":
         return _installed(package)
-    path = Path(where).expanduser()
-    if path.is_dir():
+    path = local(where)
+    if path is not None and path.is_dir():
         return _folder(package, path)
-    if path.is_file():
+    if path is not None and path.is_file():
         if path.suffix == ".py":
             return FolderSource(path.stem, path.parent, path.name, "unknown", only=path.name)
         return WheelSource(package, path)
@@ -189,6 +228,15 @@ def open_source(package: str, where: str) -> Source:
         f"{where!r}, which is none of them",
         "Check the path.",
     )
+
+
+def local(where: str) -> Path | None:
+    """The path, if something can be there."""
+    try:
+        path = Path(where).expanduser()
+        return path if path.exists() else None
+    except (OSError, RuntimeError, ValueError):  # a name that is too long, a user that is not there, a NUL
+        return None
 
 
 def _installed(package: str) -> Source:
@@ -228,12 +276,18 @@ def _folder_version(root: Path, package: str) -> str:
         return max(found, key=lambda text: Version(text) if _is_release(text) else Version("0"))
     for name in ("_version.py", "version.py"):
         file = root / package / name
-        match = (
-            VERSION_ASSIGNMENT.search(file.read_text(encoding="utf-8", errors="replace")) if file.is_file() else None
-        )
+        match = VERSION_ASSIGNMENT.search(_beginning(file)) if file.is_file() else None
         if match:
             return match[1]
     return "unknown"
+
+
+def _beginning(file: Path) -> str:
+    try:
+        with file.open(encoding="utf-8", errors="replace") as opened:
+            return opened.read(100_000)
+    except OSError as error:
+        raise _unreadable(str(file), error) from None
 
 
 def _wheel_version(wheel: Path) -> str:

@@ -11,60 +11,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .infer import MISSING, Inference
-from .scopes import ExpressionScope, Scope
-from .values import ANYTHING, NONE, UNKNOWN, Atom, Class, Function, Instance, Mapping, Module, Value, join
+from .names import MISSING
+from .narrow import Narrowing
+from .scopes import Scope, WalkScope, walk_scope
+from .values import ANYTHING, NONE, Atom, Class, Function, Instance, Mapping, Module, Value, join
 
-__all__ = ["WalkScope", "Walker"]
+__all__ = ["Walker"]
 
 ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 
-class WalkScope(Scope):
-    """What names and attribute paths hold at this point of the walk."""
-
-    audited = True
-
-    def __init__(self, module: Module, parent: Scope | None, owner: Class | None, function: str) -> None:
-        self.module, self.parent, self.owner, self.function = module, parent, owner, function
-        self.names: dict[str, Value] = {}
-        self.paths: dict[str, Value] = {}
-
-    def own(self, name: str) -> Value | None:
-        """See :class:`Scope`."""
-        return self.names.get(name)
-
-    def fork(self) -> WalkScope:
-        """The same knowledge, to be changed on its own."""
-        copy = WalkScope(self.module, self.parent, self.owner, self.function)
-        copy.names, copy.paths = dict(self.names), dict(self.paths)
-        return copy
-
-    def merge(self, scopes: list[WalkScope]) -> None:
-        """Go on with what is possible after any of the branches."""
-        if not scopes:
-            return
-        for kind in ("names", "paths"):
-            tables = [getattr(scope, kind) for scope in scopes]
-            keys = set().union(*tables) if kind == "names" else set(tables[0]).intersection(*tables[1:])
-            setattr(self, kind, {key: join(*[table[key] for table in tables if key in table]) for key in keys})
-
-    def forget(self, name: str) -> None:
-        """Drop what was known of attributes of a name that changes."""
-        self.paths = {
-            path: value for path, value in self.paths.items() if not path.startswith(f"{name}.") and path != name
-        }
-
-
-def walk_scope(scope: Scope) -> WalkScope | None:
-    """The walked block that an expression is in."""
-    found: Scope | None = scope
-    while isinstance(found, ExpressionScope):
-        found = found.parent
-    return found if isinstance(found, WalkScope) else None
-
-
-class Walker(Inference):
+class Walker(Narrowing):
     """Executes statements on possibilities; subclasses look at what is used."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -212,7 +169,7 @@ class Walker(Inference):
                 scope.names[top] = self.import_name((0, top, ""), scope.module)
 
     def _walk_ImportFrom(self, node: ast.ImportFrom, scope: WalkScope) -> None:
-        from .infer import absolute
+        from .functions import absolute
 
         base = absolute(node.level, node.module or "", scope.module)
         for alias in node.names:
@@ -272,7 +229,7 @@ class Walker(Inference):
     def _attribute_assigned(self, target: ast.Attribute, value: Value, walked: WalkScope, scope: Scope) -> None:
         base = self.evaluate(target.value, scope)
         self.saw_write(target, base, scope)
-        path = ast.unparse(target)
+        path = self.text(target)
         walked.forget(path)
         walked.paths[path] = value or ANYTHING
         for atom in base:
@@ -302,10 +259,11 @@ class Walker(Inference):
         return bool(after)
 
     def _walk_While(self, node: ast.While, scope: WalkScope) -> None:
-        with self._rehearsal():
-            inner, _ = self._condition(node.test, scope)
-            self.walk_body(node.body, inner)
-            scope.merge([scope.fork(), inner])
+        if self._first_round():
+            with self._rehearsal():
+                inner, _ = self._condition(node.test, scope)
+                self.walk_body(node.body, inner)
+                scope.merge([scope.fork(), inner])
         inner, rest = self._condition(node.test, scope)
         self.walk_body(node.body, inner)
         self.walk_body(node.orelse, rest)
@@ -324,10 +282,15 @@ class Walker(Inference):
         finally:
             self.rehearsing -= 1
 
+    def _first_round(self) -> bool:
+        """Whether a loop is to be rehearsed: inside a rehearsal once is enough, or every level doubles the work."""
+        return not self.rehearsing
+
     def _walk_For(self, node: ast.For | ast.AsyncFor, scope: WalkScope) -> None:
         items = self.items(self.evaluate(node.iter, scope))
-        with self._rehearsal():
-            self._round(node, items, scope)
+        if self._first_round():
+            with self._rehearsal():
+                self._round(node, items, scope)
         self._round(node, items, scope)
         self.walk_body(node.orelse, scope)
 
@@ -343,8 +306,8 @@ class Walker(Inference):
         suppressed: set[str] = set()
         for item in node.items:
             value = self.evaluate(item.context_expr, scope)
-            if isinstance(item.context_expr, ast.Call) and ast.unparse(item.context_expr.func).endswith("suppress"):
-                suppressed |= {ast.unparse(argument).rpartition(".")[2] for argument in item.context_expr.args}
+            if isinstance(item.context_expr, ast.Call) and self.text(item.context_expr.func).endswith("suppress"):
+                suppressed |= {self.text(argument).rpartition(".")[2] for argument in item.context_expr.args}
             if item.optional_vars is not None:
                 self.assigned(item.optional_vars, self._entered(value), scope)
         with self.tolerating(suppressed):
@@ -412,126 +375,6 @@ class Walker(Inference):
             branches.append((case.body, inner))
         return self._branches(branches, scope)
 
-    # What a condition says
-
-    def narrowed(self, test: ast.expr, scope: Scope) -> tuple[Scope, Scope]:
-        """See :class:`Inference`."""
-        if not scope.audited:
-            return scope, scope
-        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            yes, no = self.narrowed(test.operand, scope)
-            return no, yes
-        if isinstance(test, ast.BoolOp):
-            return self._narrowed_by_all(test, scope)
-        self.evaluate(test, scope)
-        subject, keep = self._question(test, scope)
-        walked = walk_scope(scope)
-        if walked is None:
-            return scope, scope
-        if isinstance(scope, ExpressionScope):
-            yes, no = ExpressionScope(scope), ExpressionScope(scope)
-        else:
-            yes, no = walked.fork(), walked.fork()
-        if subject is None or keep is None:
-            return yes, no
-        value = self.evaluate(subject, scope)
-        self._learn(yes, subject, frozenset(atom for atom in value if keep(atom) is not False))
-        self._learn(no, subject, frozenset(atom for atom in value if keep(atom) is not True))
-        return yes, no
-
-    def _narrowed_by_all(self, test: ast.BoolOp, scope: Scope) -> tuple[Scope, Scope]:
-        """``a and b``: both hold in the one branch, nothing is known in the other; ``or`` the other way round."""
-        is_and = isinstance(test.op, ast.And)
-        here = scope
-        for value in test.values:
-            yes, no = self.narrowed(value, here)
-            here = yes if is_and else no
-        walked = walk_scope(scope)
-        plain = walked.fork() if walked is not None and not isinstance(scope, ExpressionScope) else scope
-        return (here, plain) if is_and else (plain, here)
-
-    def _learn(self, scope: Scope, subject: ast.expr, value: Value) -> None:
-        if isinstance(scope, ExpressionScope):
-            if isinstance(subject, ast.Name):
-                scope.names[subject.id] = value or ANYTHING
-        elif isinstance(scope, WalkScope):
-            if isinstance(subject, ast.Name):
-                scope.names[subject.id] = value or ANYTHING
-            else:
-                scope.paths[ast.unparse(subject)] = value or ANYTHING
-
-    def _question(self, test: ast.expr, scope: Scope) -> tuple[ast.expr | None, Any]:
-        """The expression that a condition asks about, and its answer for one atom: True, False, or None for either."""
-        if isinstance(test, ast.NamedExpr):
-            return test.target, lambda atom: False if atom is NONE else None
-        if isinstance(test, (ast.Name, ast.Attribute)):
-            return test, lambda atom: False if atom is NONE else None
-        if isinstance(test, ast.Compare) and len(test.ops) == 1 and _is_none(test.comparators[0]):
-            if isinstance(test.ops[0], (ast.Is, ast.Eq)):
-                return _path(test.left), lambda atom: None if atom is UNKNOWN else atom is NONE
-            if isinstance(test.ops[0], (ast.IsNot, ast.NotEq)):
-                return _path(test.left), lambda atom: None if atom is UNKNOWN else atom is not NONE
-        if isinstance(test, ast.Call) and test.args:
-            return _path(test.args[0]), self._call_question(test, scope)
-        return None, None
-
-    def _call_question(self, test: ast.Call, scope: Scope) -> Any:
-        name = test.func.id if isinstance(test.func, ast.Name) else ""
-        if name == "hasattr" and len(test.args) == 2 and isinstance(test.args[1], ast.Constant):
-            return lambda atom: self._has(atom, str(test.args[1].value))
-        if name == "isinstance" and len(test.args) == 2:
-            classes = self.instance_classes(test.args[1], scope)
-            return None if classes is None else lambda atom: self._is_one_of(atom, classes)
-        guarded = self.guarded_classes(self.evaluate(test.func, scope))
-        return None if not guarded else lambda atom: self._is_one_of(atom, guarded)
-
-    def _has(self, atom: Atom, name: str) -> bool | None:
-        found = self.attribute_of(atom, name) if atom is not NONE else MISSING
-        return None if found is None or atom is UNKNOWN else found != MISSING
-
-    def instance_classes(self, node: ast.expr, scope: Scope) -> list[Class] | None:
-        """Classes that ``isinstance`` asks for; None if one of them is not of the sources."""
-        from .values import ClassObject
-
-        nodes = node.elts if isinstance(node, ast.Tuple) else [node]
-        found = [atom for item in nodes for atom in self.evaluate(item, scope)]
-        classes = [atom.cls for atom in found if isinstance(atom, ClassObject)]
-        return classes if len(classes) == len(found) else None
-
-    def guarded_classes(self, callee: Value) -> list[Class]:
-        """Classes of which a type guard (``-> TypeIs[...]``) says that its argument is one."""
-        found: list[Class] = []
-        for atom in callee:
-            returns = getattr(getattr(getattr(atom, "function", None), "node", None), "returns", None)
-            for node in ast.walk(returns) if returns is not None else ():
-                if isinstance(node, ast.Subscript) and ast.unparse(node.value).rpartition(".")[2] in (
-                    "TypeIs",
-                    "TypeGuard",
-                ):
-                    value = self.annotations.value(node.slice, atom.function.scope)  # type: ignore[union-attr]
-                    found += [item.cls for item in value if isinstance(item, Instance)]
-        return found
-
-    def _is_one_of(self, atom: Atom, classes: list[Class]) -> bool | None:
-        if not isinstance(atom, Instance):
-            return False if atom is NONE else None
-        return self.conforms(atom.cls, classes)
-
-    def conforms(self, cls: Class, classes: list[Class]) -> bool | None:
-        """Whether a class is one of the classes: by its bases, or by having all that a protocol asks for."""
-        answers: list[bool | None] = []
-        for wanted in classes:
-            if self.members.is_subclass(cls, wanted):
-                return True
-            if None in self.members.order(cls):
-                answers.append(None)
-            elif "typing.Protocol" in self.members.order(wanted):
-                names = [name for name in self.members.scope(wanted).bindings() if not name.startswith("__")]
-                answers.append(all(self.members.attribute(Instance(cls), name) != MISSING for name in names))
-            else:
-                answers.append(False)
-        return True if True in answers else None if None in answers else False
-
     # What an auditor overrides
 
     def saw_import(self, node: ast.stmt, base: str, name: str, value: Value, scope: WalkScope) -> Value:
@@ -543,26 +386,6 @@ class Walker(Inference):
 
     def saw_branch(self, node: ast.If, scope: WalkScope) -> None:
         """Called for every ``if``."""
-
-    def saw_attribute(self, node: ast.Attribute, base: Value, result: Value, scope: Scope) -> Value:
-        """What was assigned to, or asked of, this very path is known better."""
-        walked = walk_scope(scope)
-        found = walked.paths.get(ast.unparse(node)) if walked is not None and walked.paths else None
-        return found if found is not None else result
-
-
-def _path(node: ast.expr) -> ast.expr | None:
-    return (
-        node
-        if isinstance(node, (ast.Name, ast.Attribute))
-        else node.target
-        if isinstance(node, ast.NamedExpr)
-        else None
-    )
-
-
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _caught(handler: ast.ExceptHandler) -> set[str]:

@@ -1,5 +1,9 @@
 """The worker extension: forward hooks on decoder layers, one step's states at a time.
 
+Under the generator, hooks write into the slots of the transport (``_open_transport``, ``_launch_step``,
+``_wait_step``). A worker of a plain ``LLM`` keeps a step's states until they are asked for (``_reset_capture``,
+``_take_captured_states``).
+
 vLLM resolves the extension class by its dotted name inside each worker process and mixes it into the worker; importing
 this module activates the shim there. The model's own forward runs untouched, so every special step of an architecture
 (embedding scale, deep-stack input, sequence-parallel gathers) stays in. The RPC names are those of speculators' own
@@ -11,12 +15,15 @@ This module is imported in workers only; it may import torch.
 from __future__ import annotations
 
 import logging
+import os
 from typing import Any
 
 import torch
 
 from .. import activation
 from .decoder import find_decoder
+from .outbox import Outbox
+from .transport import Layout
 
 __all__ = ["HiddenStatesWorkerExtension", "check_model"]
 
@@ -83,6 +90,8 @@ class _Capture:
     def __init__(self, model: Any, layer_ids: list[int]) -> None:
         self.layer_ids = layer_ids
         self.armed = False
+        self.outbox: Outbox | None = None
+        self.forwards: dict[int, int] = {}
         self.states: dict[int, list[torch.Tensor]] = {}
         self.token_ids: list[torch.Tensor] = []
         decoder, self.path = find_decoder(model)
@@ -95,6 +104,7 @@ class _Capture:
             log.warning("no embed_tokens in %s: token ids are not compared with the prompts", type(decoder).__name__)
 
     def reset(self) -> None:
+        self.forwards.clear()
         self.states.clear()
         self.token_ids.clear()
         self.armed = self.check.armed = True
@@ -105,29 +115,56 @@ class _Capture:
         self.check.remove()
 
     def _layer_hook(self, layer_id: int) -> Any:
+        position = self.layer_ids.index(layer_id)
+
         def hook(module: Any, args: Any, output: Any) -> None:
-            if self.armed:
+            if not self.armed:
+                return
+            self.forwards[layer_id] = self.forwards.get(layer_id, 0) + 1
+            if self.outbox is None:
                 self.states.setdefault(layer_id, []).append(_state(output))
+            else:
+                self.outbox.write(position, output)
 
         return hook
 
     def _embedding_hook(self, module: Any, args: Any, output: Any) -> None:
-        if self.armed and args:
-            # vLLM reuses its input buffer for the next step.
+        if not self.armed or not args:
+            return
+        # vLLM reuses its input buffer for the next step.
+        if self.outbox is None:
             self.token_ids.append(args[0].clone())
+        else:
+            self.outbox.write_ids(args[0])
 
-    def take(self, num_tokens: int) -> dict[str, Any]:
-        """Hand out and forget the states of the one forward pass since the last call."""
+    def begin(self, outbox: Outbox, number: int, rows: int) -> None:
+        """Catch the next forward pass in a slot of the transport."""
+        self.reset()
+        self.outbox = outbox
+        outbox.begin(number, rows)
+
+    def finish(self, outbox: Outbox) -> bool:
+        """Stop catching; returns whether the slot will hold the step's token ids."""
+        self.armed, self.outbox = False, None
+        self._check()
+        return outbox.finish()
+
+    def _check(self) -> None:
         if self.check.failure:
             raise RuntimeError(
                 "the sum of what a decoder layer returns is not the residual stream in this model "
                 f"({self.check.failure} before the final norm); its states cannot be captured yet"
             )
-        states, token_ids = self.states, self.token_ids
-        self.states, self.token_ids = {}, []
-        forwards = {layer_id: len(states.get(layer_id, ())) for layer_id in self.layer_ids}
+        forwards = {layer_id: self.forwards.get(layer_id, 0) for layer_id in self.layer_ids}
+        self.forwards.clear()
         if any(count != 1 for count in forwards.values()):
             raise RuntimeError(f"each captured layer must run exactly once in a step; ran {forwards} times")
+
+    def take(self, num_tokens: int) -> dict[str, Any]:
+        """Hand out and forget the states of the one forward pass since the last call."""
+        states, token_ids = self.states, self.token_ids
+        self.states, self.token_ids = {}, []
+        self._check()
         rows = [states[layer_id][0] for layer_id in self.layer_ids]
         # Rows past num_tokens are padding of the batch, never a prompt's token.
         rows = [layer[:num_tokens] for layer in rows]
@@ -151,6 +188,51 @@ def _state(output: Any) -> torch.Tensor:
     return output.clone()
 
 
+class _Inputs:
+    """Keeps a step from being prepared while the one before may still read its inputs.
+
+    The runner fills the same page-locked buffers for every step and copies them without waiting; vLLM's own loop waits
+    for each step's sampled tokens, ours launches ahead. A step's inputs have been read when its first layer starts.
+    """
+
+    def __init__(self, decoder: Any, device: torch.device) -> None:
+        self._read = torch.cuda.Event(blocking=True) if device.type == "cuda" else None
+        if self._read is not None:
+            decoder.layers[0].register_forward_pre_hook(self._first_layer)
+
+    def _first_layer(self, module: Any, args: Any) -> None:
+        if self._read is not None:
+            self._read.record()
+
+    def wait(self) -> None:
+        """Block until the last launched step has read its inputs."""
+        if self._read is not None:
+            self._read.synchronize()
+
+
+def _complete(worker: Any, output: Any) -> list[str]:
+    """Bring a launched step to its end without its sampled tokens.
+
+    Returns:
+        Request ids in the order of the step's rows.
+    """
+    if output is not None:  # vLLM 0.11.0 samples inside execute_model
+        return list(output.req_ids)
+    runner = worker.model_runner
+    pending = runner.execute_model_state
+    parts = [getattr(pending, "input_batch", None), *(pending if isinstance(pending, tuple) else ())]
+    batch = next((part for part in parts if hasattr(part, "req_ids")), None)
+    if batch is None:
+        # The first runner keeps its batch itself, and a request's progress comes from the scheduler: what the sampler
+        # would need can be dropped.
+        runner.execute_model_state = None
+        return list(runner.input_batch.req_ids)
+    # Model runner V2 counts a request's computed tokens on the device, after sampling; its reply is not waited for.
+    order = list(batch.req_ids)
+    worker.sample_tokens(None)
+    return order
+
+
 class HiddenStatesWorkerExtension:
     """Methods that vLLM mixes into its worker; called by name through ``collective_rpc``.
 
@@ -166,9 +248,12 @@ class HiddenStatesWorkerExtension:
             layer_ids: speculators' ids; id k is the state after decoder layer k, before any later norm.
 
         Returns:
-            What this worker found: tensor-parallel rank, decoder path, mended things, drift states.
+            What this worker found: tensor-parallel rank, the shim of this process, decoder path, mended things, drift
+            states. ``speculators-compat doctor --workers`` shows it.
         """
         from vllm.distributed import get_tp_group
+
+        from .. import __version__
 
         model = self.model_runner.model
         earlier = getattr(self, "_compat_capture", None)
@@ -181,10 +266,49 @@ class HiddenStatesWorkerExtension:
             log.warning(line)
         return {
             "rank": rank,
+            "shim": {"version": __version__, "active": activation.is_active(), "pid": os.getpid()},
             "decoder": find_decoder(model)[1],
             "mended": mended,
             "drifts": [outcome.as_dict() for outcome in activation.outcomes()],
         }
+
+    def _open_transport(self, name: str, layout: dict[str, Any]) -> None:
+        """Map the ring of slots; rank 0 will write into it.
+
+        Args:
+            name: Of the shared segment.
+            layout: Fields of :class:`~speculators_compat.capture.transport.Layout`.
+        """
+        device = next(self.model_runner.model.parameters()).device
+        self._compat_inputs = _Inputs(find_decoder(self.model_runner.model)[0], device)
+        self._compat_outbox = Outbox(name, Layout(**layout), device) if self._compat_capture is not None else None
+
+    def _launch_step(self, scheduled: Any, number: int) -> dict[str, Any] | None:
+        """Run one step as far as its launch; on an accelerator it computes on after the reply.
+
+        Args:
+            scheduled: The scheduler's output.
+            number: Slot for its states.
+
+        Returns:
+            On rank 0 ``req_ids`` in the order of rows, and ``watched``, whether the slot will hold the token ids that
+            the embedding saw; None on the other ranks.
+        """
+        self._compat_inputs.wait()
+        capture, outbox = self._compat_capture, self._compat_outbox
+        if capture is None or outbox is None:
+            _complete(self, self.execute_model(scheduled))  # type: ignore[attr-defined]
+            return None
+        capture.begin(outbox, number, scheduled.total_num_scheduled_tokens)
+        order = _complete(self, self.execute_model(scheduled))  # type: ignore[attr-defined]
+        return {"req_ids": order, "watched": capture.finish(outbox)}
+
+    def _wait_step(self, number: int) -> int | None:
+        """Wait until slot ``number`` is complete; rank 0 answers with the number, the others at once with None."""
+        if self._compat_outbox is None:
+            return None
+        self._compat_outbox.wait(number)
+        return number
 
     def _reset_capture(self) -> None:
         """Forget what was caught and start catching; before the first call nothing is caught (warm-up)."""

@@ -1,4 +1,4 @@
-"""Books of one ``generate`` call: which row of which step is which token of which prompt.
+"""Books of the prompts in work: which row of which step is which token of which prompt.
 
 Rows belong to requests, never to positions in a list. The order of rows comes from the runner's own batch of that very
 step, the place inside a prompt from the scheduler's own count of computed tokens, and the tokens that the embedding saw
@@ -8,7 +8,7 @@ over the first ones. Whatever is missing or does not add up at the end fails the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,28 +40,40 @@ class Step:
 class _Entry:
     prompt: Prompt
     states: list[Any] = field(default_factory=list)
+    copies: list[Any] = field(default_factory=list)
     done: int = 0
 
 
 class Ledger:
-    """Collects one call's states, a step at a time."""
+    """Collects prompts' states, a step at a time.
 
-    def __init__(self, prompts: Mapping[str, Prompt], num_layers: int) -> None:
-        self._open = {request_id: _Entry(prompt) for request_id, prompt in prompts.items()}
-        self._closed: dict[int, _Entry] = {}
-        self._num_layers = num_layers
+    Args:
+        num_layers: Captured layers.
+        submit: Runs ``copy(*args)``, now or later, and returns a future of it.
+    """
 
-    @property
-    def unfinished(self) -> list[str]:
-        """Request ids whose prompt is not complete."""
-        return list(self._open)
+    def __init__(self, num_layers: int, submit: Callable[..., Any]) -> None:
+        self._open: dict[str, _Entry] = {}
+        self._closed: dict[str, _Entry] = {}
+        self._num_layers, self._submit = num_layers, submit
+
+    def add(self, request_id: str, prompt: Prompt) -> None:
+        """Expect the rows of a prompt."""
+        self._open[request_id] = _Entry(prompt)
+
+    def clear(self) -> None:
+        """Forget every prompt and its states: a traceback that a caller keeps must not keep slots of the transport."""
+        self._open.clear()
+        self._closed.clear()
 
     def place(self, step: Step, reply: Mapping[str, Any]) -> list[str]:
         """Lay one step's rows into their prompts.
 
         Args:
             step: What ran.
-            reply: Rank 0's ``states`` (one [rows, hidden] CPU tensor per layer), ``finite`` and ``token_ids``.
+            reply: Rank 0's ``states`` (one [rows, hidden] CPU tensor per layer), ``finite`` (a bool per layer),
+                ``token_ids`` (int64 [rows] or None) and, if prompts may keep the step's own memory, ``lend``:
+                ``lend(layer, first, count)`` gives rows as a tensor of their own storage.
 
         Returns:
             Ids of the requests whose prompt is now complete.
@@ -69,43 +81,47 @@ class Ledger:
         Raises:
             CaptureError: The rows do not add up.
         """
-        layers = reply["states"]
         self._check(step, reply)
         row, finished = 0, []
         for request_id in step.order:
             count, start = step.counts[request_id], step.starts[request_id]
             entry = self._open[request_id]
             self._check_tokens(request_id, entry, start, count, reply["token_ids"], row)
-            if not entry.states:
-                entry.states = [layer.new_empty((len(entry.prompt.token_ids), layer.shape[1])) for layer in layers]
-            for store, layer in zip(entry.states, layers, strict=True):
-                store[start : start + count] = layer[row : row + count]
+            self._store(entry, reply, start, count, row)
             entry.done = start + count
             row += count
             if entry.done == len(entry.prompt.token_ids):
-                self._closed[entry.prompt.index] = self._open.pop(request_id)
+                self._closed[request_id] = self._open.pop(request_id)
                 finished.append(request_id)
         return finished
 
-    def results(self) -> list[dict[str, Any]]:
-        """The call's results in the caller's order.
+    def _store(self, entry: _Entry, reply: Mapping[str, Any], start: int, count: int, row: int) -> None:
+        layers, lend = reply["states"], reply.get("lend")
+        if count == len(entry.prompt.token_ids) and lend is not None:
+            entry.states = [lend(layer, row, count) for layer in range(len(layers))]
+            return
+        if not entry.states:
+            entry.states = [layer.new_empty((len(entry.prompt.token_ids), layer.shape[1])) for layer in layers]
+        rows = [layer[row : row + count] for layer in layers]
+        entry.copies.append(self._submit(_copy, [state[start : start + count] for state in entry.states], rows))
 
-        Raises:
-            CaptureError: A prompt is incomplete.
+    def take(self, request_id: str) -> dict[str, Any]:
+        """Hand out and forget a complete prompt.
+
+        Returns:
+            Its result, as :func:`~speculators_compat.capture.generator.generate` describes it.
         """
         import torch
 
-        if self._open:
-            raise CaptureError(f"{len(self._open)} prompts are incomplete, first {next(iter(self._open))}")
-        return [
-            {
-                "input_ids": torch.tensor(entry.prompt.token_ids, dtype=torch.long),
-                "hidden_states": entry.states,
-                "loss_mask": None,
-                "truncated": entry.prompt.truncated,
-            }
-            for _, entry in sorted(self._closed.items())
-        ]
+        entry = self._closed.pop(request_id)
+        for copy in entry.copies:
+            copy.result()
+        return {
+            "input_ids": torch.tensor(entry.prompt.token_ids, dtype=torch.long),
+            "hidden_states": entry.states,
+            "loss_mask": None,
+            "truncated": entry.prompt.truncated,
+        }
 
     def _check(self, step: Step, reply: Mapping[str, Any]) -> None:
         rows = sum(step.counts.values())
@@ -139,3 +155,8 @@ class Ledger:
                 f"{request_id}: the rows at {row} hold other tokens than positions {start} to {start + count} of its "
                 "prompt; the order of rows in the batch is not what the runner reported"
             )
+
+
+def _copy(targets: list[Any], sources: list[Any]) -> None:
+    for target, source in zip(targets, sources, strict=True):
+        target.copy_(source)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..drift import UsageError
 
-__all__ = ["Prompt", "check_layer_ids", "read_prompts"]
+__all__ = ["Prompt", "check_layer_ids", "read_prompt", "read_prompts"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,10 @@ def read_prompts(token_ids: Any, *, vocab_size: int, max_tokens: int, overlong: 
     rows = _rows(token_ids)
     if not rows:
         raise UsageError("token_ids cannot be empty.", "an empty batch", "Give at least one prompt.")
-    return [_read(index, row, vocab_size, max_tokens, overlong) for index, row in enumerate(rows)]
+    return [
+        read_prompt(index, row, vocab_size=vocab_size, max_tokens=max_tokens, overlong=overlong)
+        for index, row in enumerate(rows)
+    ]
 
 
 def check_layer_ids(layer_ids: Any) -> list[int] | None:
@@ -98,7 +101,8 @@ def _rows(token_ids: Any) -> Sequence[Any]:
     return token_ids
 
 
-def _read(index: int, row: Any, vocab_size: int, max_tokens: int, overlong: str) -> Prompt:
+def read_prompt(index: int, row: Any, *, vocab_size: int, max_tokens: int, overlong: str) -> Prompt:
+    """Turn one list of ints or 1-D integer tensor into a prompt, as :func:`read_prompts` does."""
     ids = _integers(index, row)
     if not ids:
         raise UsageError("Every prompt must have at least one token.", f"prompt {index} is empty", "Leave it out.")
@@ -135,4 +139,5 @@ def _integers(index: int, row: Any) -> list[int]:
             f"prompt {index} of type {tensor.dtype} and shape {tuple(tensor.shape)}",
             "Pass ints.",
         )
-    return [int(i) for i in tensor.tolist()]
+    ids: list[int] = tensor.tolist()
+    return ids

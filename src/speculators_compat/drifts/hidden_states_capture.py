@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..drift import Drift, substitute, wrap
+from ..drift import Drift, substitute, supply, wrap
 from ._generator import GENERATOR
 
 OURS = "speculators_compat.capture.extension.HiddenStatesWorkerExtension"
@@ -14,10 +14,23 @@ def _our_extension(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: d
     return wrapped(*args, **{**kwargs, "worker_extension_cls": OURS})
 
 
+def _connected(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    from ..capture.generator import connect
+
+    wrapped(*args, **kwargs)
+    connect(instance)
+
+
 def _generate(original: Any) -> Any:
     from ..capture.generator import generate
 
     return generate
+
+
+def _stream(missing: Any) -> Any:
+    from ..capture.generator import stream
+
+    return stream
 
 
 DRIFT = Drift(
@@ -36,7 +49,9 @@ DRIFT = Drift(
     silent=True,
     sites=(
         wrap(f"{GENERATOR}:ParallelConfig", _our_extension),
+        wrap(f"{GENERATOR}:VllmHiddenStatesGenerator.__init__", _connected),
         substitute(f"{GENERATOR}:VllmHiddenStatesGenerator.generate", _generate),
+        supply(f"{GENERATOR}:VllmHiddenStatesGenerator.stream", _stream),
     ),
-    requires=("generator_options", "two_phase_execution"),
+    requires=("generator_options", "rpc_futures", "two_phase_execution"),
 )

@@ -67,9 +67,9 @@ class ExtractConfig(_Section):
         description="Activation dtype of the verifier, which the states keep; auto: vLLM's choice.",
     )
     prompts_per_call: int = Field(
-        8,
+        64,
         ge=1,
-        description="Prompts in one generate() call, whose states are in host memory together.",
+        description="Prompts from which the next engine step is packed; a step holds no more of them.",
     )
     sort_by_length: bool = Field(
         False,
@@ -80,7 +80,9 @@ class ExtractConfig(_Section):
         description="Multimodal inputs that vLLM plans for in a prompt, by kind; null: none of any "
         "kind, since prompts are token ids.",
     )
-    writers: int = Field(4, ge=1, description="Threads that write sample files.")
+    writers: int = Field(
+        8, ge=1, description="Most threads that write sample files; one is started only when all others are busy."
+    )
 
 
 class VocabConfig(_Section):

@@ -7,11 +7,12 @@ set, setting or version is refused.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ..layers import to_vllm_layer_ids
+from ..shard import Shard
 from ..store import DATA_CONFIG, SampleStore, write_json
 from .config import RunConfig
 from .manifest import manifest_of
@@ -19,17 +20,20 @@ from .prepare import load_rows
 from .space import check_rows
 from .summary import read_step, recorded_step
 from .verifier import Verifier, check_run
+from .writing import Writers, shares
 
-__all__ = ["run"]
+__all__ = ["fill", "run"]
 
 log = logging.getLogger(__name__)
 
 
-def run(config: RunConfig) -> None:
+def run(config: RunConfig, shard: Shard | None = None) -> None:
     """Extract every sample that the run folder does not have yet.
 
     Args:
         config: The run.
+        shard: One part of the samples, beside other engines at work on theirs. Once all parts are there, a run without
+            a shard finds nothing to extract and completes the folder.
 
     Raises:
         UsageError: The folder holds samples of something else, there are no prepared rows, or the disk cannot hold
@@ -39,14 +43,19 @@ def run(config: RunConfig) -> None:
     verifier = check_run(config)
     rows, fingerprint = load_rows(config)
     store = SampleStore(config.data_dir, manifest_of(config, verifier, fingerprint, len(rows)))
-    with store.writing():
+    with store.writing(shard):
         lengths = store.lengths(lambda index: rows[index]["input_ids"])
-        missing = [index for index in range(len(rows)) if index not in lengths]
+        missing = [index for index in range(len(rows)) if index not in lengths and (shard is None or shard.owns(index))]
         log.info("%d of %d samples are there, %d to extract", len(lengths), len(rows), len(missing))
         if missing:
             check_rows(config, verifier, rows, lengths)
-        if missing or not read_step(config, "extract"):
-            _fill(config, verifier, rows, missing, store, lengths)
+        if missing or not read_step(config, _step(shard)):
+            _fill(config, verifier, rows, missing, store, lengths, shard)
+
+
+def _step(shard: Shard | None) -> str:
+    """Name of this part's report; the one without a part is the folder's."""
+    return "extract" if shard is None else f"extract-{shard}"
 
 
 def _fill(
@@ -56,21 +65,24 @@ def _fill(
     missing: list[int],
     store: SampleStore,
     lengths: dict[int, int],
+    shard: Shard | None,
 ) -> None:
     """Extract the missing samples and report on all."""
-    with recorded_step(config, "extract") as report:
+    with recorded_step(config, _step(shard)) as report:
         done = _Tally(lengths)
         try:
             if missing:
                 _extract(config, verifier, rows, missing, store, done)
         finally:
-            store.write_lengths(done.lengths)
+            if shard is None:  # a part knows only what was there when it began
+                store.write_lengths(done.lengths)
         report.update(
             samples=len(done.lengths),
             tokens=sum(done.lengths.values()),
             extracted=len(missing),
             truncated=done.truncated,
             bytes=done.bytes,
+            shares=done.shares,
             layer_ids=verifier.layer_ids,
             vllm_layer_ids=to_vllm_layer_ids(verifier.layer_ids),
         )
@@ -81,13 +93,14 @@ class _Tally:
 
     def __init__(self, lengths: dict[int, int]) -> None:
         self.lengths, self.new_tokens, self.truncated, self.bytes = dict(lengths), 0, 0, 0
+        self.shares: dict[str, float] = {}
 
-    def add(self, index: int, tokens: int, size: int, wanted: int) -> None:
-        """Count a sample of ``tokens`` tokens and ``size`` bytes; its row has ``wanted`` tokens."""
+    def add(self, index: int, tokens: int, size: int, cut: int) -> None:
+        """Count a sample of ``tokens`` tokens and ``size`` bytes, ``cut`` tokens shorter than its row."""
         self.lengths[index] = tokens
         self.new_tokens += tokens
         self.bytes += size
-        self.truncated += tokens < wanted
+        self.truncated += cut > 0
 
 
 def _max_model_len(config: RunConfig, verifier: Verifier) -> int:
@@ -136,50 +149,89 @@ def _extract(
         TextColumn("extract"), BarColumn(), MofNCompleteColumn(),
         TextColumn("{task.fields[tokens]:,} tokens"), TimeRemainingColumn(),
     )  # fmt: skip
-    with _generator(config, verifier) as generator:
+    section = config.extract
+    with _generator(config, verifier) as generator, Progress(*columns) as progress:
         write_json(store.folder / DATA_CONFIG, _data_config(config, generator, len(rows)))
-        with ThreadPoolExecutor(config.extract.writers) as pool, Progress(*columns) as progress:
-            task = progress.add_task("extract", total=len(missing), tokens=0)
-            for call in _calls(config, rows, missing):
-                # One call's files are on the disk before the next call: a full disk shows at once,
-                # not at the end.
-                for index, tokens, size in pool.map(lambda item: _write(store, *item), _states(generator, rows, call)):
-                    done.add(index, tokens, size, len(rows[index]["input_ids"]))
-                progress.update(task, advance=len(call), tokens=done.new_tokens)
+        task = progress.add_task("extract", total=len(missing), tokens=0)
+
+        def written(*sample: int) -> None:
+            done.add(*sample)
+            progress.update(task, advance=1, tokens=done.new_tokens)
+
+        order = _order(config, rows, missing)
+        done.shares = fill(
+            generator, rows, order, store, written, writers=section.writers, window=section.prompts_per_call
+        )
 
 
-def _calls(config: RunConfig, rows: Any, missing: list[int]) -> Iterator[list[int]]:
-    """Indices of each generate() call."""
+def fill(
+    generator: Any,
+    rows: Any,
+    order: Sequence[int],
+    store: SampleStore,
+    written: Callable[[int, int, int, int], None],
+    *,
+    writers: int,
+    window: int,
+) -> dict[str, float]:
+    """Extract rows and write their samples, both at the same time.
+
+    Args:
+        generator: Free for a call.
+        rows: By index; each has ``input_ids`` and ``loss_mask``, integer tensors [tokens].
+        order: Indices in the order in which they are extracted.
+        store: Open for writing.
+        written: Told of each sample on the disk: index, tokens, bytes, tokens that were cut off.
+        writers: Most threads that write.
+        window: Prompts from which a step is packed.
+
+    Returns:
+        Shares of the wall time, as :func:`~speculators_compat.pipeline.writing.shares` describes them.
+
+    Raises:
+        OSError: A sample could not be written.
+    """
+    reading: dict[int, Any] = {}
+
+    def prompts() -> Iterator[Any]:
+        for place, index in enumerate(order):
+            reading[place] = row = rows[index]
+            yield row["input_ids"]
+
+    begun = time.monotonic()
+    with Writers(writers) as pool, generator.stream(prompts(), window=window, ordered=False) as results:
+        for result in results:
+            place = result["index"]
+            # No more samples wait than the backlog holds: a full disk shows at once, not at the end.
+            for sample in pool.submit(_write, store, order[place], reading.pop(place), result):
+                written(*sample)
+            del result  # or it would keep its slot of the transport while the next one is waited for
+        for sample in pool.finish():
+            written(*sample)
+    return shares(time.monotonic() - begun, results.seconds, pool.waited_s)
+
+
+def _order(config: RunConfig, rows: Any, missing: list[int]) -> list[int]:
+    """Indices in the order in which they are extracted."""
     if config.extract.sort_by_length:
-        missing = sorted(missing, key=lambda index: (-len(rows[index]["input_ids"]), index))
-    size = config.extract.prompts_per_call
-    for start in range(0, len(missing), size):
-        yield missing[start : start + size]
+        return sorted(missing, key=lambda index: (-len(rows[index]["input_ids"]), index))
+    return missing
 
 
-def _states(generator: Any, rows: Any, call: list[int]) -> list[tuple[int, Any, dict[str, Any]]]:
-    """Index, row and result of each prompt of one generate() call."""
-    wanted = [rows[index] for index in call]
-    results = generator.generate([row["input_ids"].tolist() for row in wanted])
-    if len(results) != len(call):
-        raise RuntimeError(f"generate() gave {len(results)} results for {len(call)} prompts")
-    return list(zip(call, wanted, results, strict=True))
-
-
-def _write(store: SampleStore, index: int, row: Any, result: dict[str, Any]) -> tuple[int, int, int]:
-    """Pair a result with its own row's mask and write both; returns index, tokens, bytes."""
+def _write(store: SampleStore, index: int, row: Any, result: dict[str, Any]) -> tuple[int, int, int, int]:
+    """Pair a result with its own row's mask and write both; returns index, tokens, bytes, tokens cut."""
     import torch
 
     ids, mask = row["input_ids"].long(), row["loss_mask"].long()
     kept = len(result["input_ids"])
     if kept != len(ids) - result.get("truncated", 0) or not torch.equal(result["input_ids"].cpu(), ids[:kept]):
-        raise RuntimeError(f"generate() returned other ids than those of row {index}; nothing was written for it")
+        raise RuntimeError(f"the generator returned other ids than those of row {index}; nothing was written for it")
     sample = {
         "input_ids": ids[:kept],
         "hidden_states": result["hidden_states"],
         "loss_mask": mask[:kept],
     }
-    return index, kept, store.write(index, sample)
+    return index, kept, store.write(index, sample), len(ids) - kept
 
 
 def _data_config(config: RunConfig, generator: Any, num_samples: int) -> dict[str, Any]:

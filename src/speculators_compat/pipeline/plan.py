@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from ..capture.transport import SLOTS
 from ..layers import default_layer_ids
 from ..verifier import text_config, text_fields
 from .config import RunConfig
@@ -141,7 +142,7 @@ def make_plan(config: RunConfig) -> Plan:
         sections={
             DISK: needed(config, shape, draft, work),
             EXTRACT_GPU: _extract_gpu(config, raw, verifier, shape),
-            EXTRACT_HOST: [_extract_host(config, shape, work)],
+            EXTRACT_HOST: _extract_host(config, shape),
             TRAIN_GPU: _train_gpu(config, shape, draft),
             TRAIN_START: [_train_start(config, draft)],
             TRAIN_HOST: _train_host(config, shape),
@@ -186,25 +187,37 @@ def _verifier(config: RunConfig, raw: dict[str, Any]) -> Verifier:
 def _extract_gpu(config: RunConfig, raw: dict[str, Any], verifier: Verifier, shape: Shape) -> list[Item]:
     ranks, value = config.extract.tensor_parallel_size, state_dtype_bytes(config)
     prompt = shape.longest_sample(config) + 1
-    budget = config.extract.max_num_batched_tokens or max(MIN_BATCHED_TOKENS, prompt)
+    budget = _step_tokens(config, shape)
     # A step holds its own tokens and the earlier chunks of the one prompt that it cuts.
-    cached = min(budget + prompt, config.extract.prompts_per_call * prompt)
+    cached = budget + prompt
     token, how = shape.cache_bytes(ranks, value)
     return [
         weights_item(config.verifier, raw, verifier.text, ranks),
         Item("KV cache of a step", cached * token, f"{cached:,} tokens x {how}"),
         Item(
             "captured states (rank 0)",
-            budget * state_bytes(config, shape),
-            f"{budget:,} tokens a step x {shape.captured} layers x {shape.hidden} x {value} B",
+            2 * budget * state_bytes(config, shape),
+            f"2 steps x {budget:,} tokens x {shape.captured} layers x {shape.hidden} x {value} B",
         ),
     ]
 
 
-def _extract_host(config: RunConfig, shape: Shape, work: Workload) -> Item:
-    token = state_bytes(config, shape)
-    how = f"{work.call_tokens:,} tokens of the largest call ({config.extract.prompts_per_call} prompts) x {token:,} B"
-    return Item("states of one call", work.call_tokens * token, how)
+def _step_tokens(config: RunConfig, shape: Shape) -> int:
+    """Most tokens of one engine step."""
+    return config.extract.max_num_batched_tokens or max(MIN_BATCHED_TOKENS, shape.longest_sample(config) + 1)
+
+
+def _extract_host(config: RunConfig, shape: Shape) -> list[Item]:
+    token, budget = state_bytes(config, shape), _step_tokens(config, shape)
+    waiting, longest = 2 * config.extract.writers, shape.longest_sample(config)
+    return [
+        Item("steps in /dev/shm", SLOTS * budget * token, f"{SLOTS} x {budget:,} tokens x {token:,} B"),
+        Item(
+            "samples waiting for the disk",
+            waiting * longest * token,
+            f"at most {waiting} (2 x extract.writers) x {longest:,} tokens x {token:,} B",
+        ),
+    ]
 
 
 def _train_gpu(config: RunConfig, shape: Shape, draft: DraftSize) -> list[Item]:

@@ -51,12 +51,13 @@ def step_command(step: str, config_path: Path) -> list[str]:
     return [sys.executable, "-m", PACKAGE, step, str(config_path)]
 
 
-def run_step(step: str, config_path: Path) -> None:
+def run_step(step: str, config_path: Path, **options: Any) -> None:
     """Run one step in this process; training with several processes is handed to torchrun.
 
     Args:
         step: Its name.
         config_path: The configuration file.
+        options: What the step's ``run`` takes beside the configuration.
 
     Raises:
         UsageError: The configuration, or what the step needs, is wrong.
@@ -69,7 +70,7 @@ def run_step(step: str, config_path: Path) -> None:
         launch = ["torch.distributed.run", "--standalone", f"--nproc-per-node={config.train.num_processes}", "-m"]
         command = step_command(step, config_path)
         os.execv(command[0], [*command[:2], *launch, *command[2:]])  # noqa: S606 (replaces this process on purpose)
-    module.run(config)
+    module.run(config, **options)
 
 
 def run_pipeline(config_path: Path, env: dict[str, str] | None = None) -> dict[str, Any]:

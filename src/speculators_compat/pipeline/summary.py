@@ -89,6 +89,9 @@ def lines(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
             f"{extract['tokens']:,} ({extract['bytes'] / 1e6:,.1f} MB written in the last run)",
         )
         yield "layers", f"{extract['layer_ids']} (vLLM: {extract['vllm_layer_ids']})"
+        if extract.get("shares"):
+            shares = ", ".join(f"{name} {share:.0%}" for name, share in extract["shares"].items())
+            yield "time of extraction", shares
         if extract["truncated"]:
             yield "cut by the engine", f"{extract['truncated']:,} samples"
     if vocab:

@@ -28,7 +28,6 @@ class Workload:
         tokens: Their tokens.
         done_samples: Of these, how many are extracted and readable.
         done_tokens: Their tokens.
-        call_tokens: Tokens of the largest generate() call.
         exact: True if counted, False for an upper bound.
         source: Where the figures come from.
     """
@@ -37,7 +36,6 @@ class Workload:
     tokens: int | None
     done_samples: int
     done_tokens: int
-    call_tokens: int
     exact: bool
     source: str
 
@@ -65,7 +63,6 @@ class Workload:
             tokens=sum(kept),
             done_samples=len(done),
             done_tokens=sum(kept[index] for index in done),
-            call_tokens=sum(sorted(kept)[-config.extract.prompts_per_call :]),
             exact=True,
             source=f"exact: the prepared rows in {config.prepared_dir}",
         )
@@ -121,7 +118,6 @@ def _bound(config: RunConfig, shape: Shape) -> Workload:
         tokens=None if samples is None else samples * longest,
         done_samples=0,
         done_tokens=0,
-        call_tokens=min(config.extract.prompts_per_call, samples or config.extract.prompts_per_call) * longest,
         exact=False,
         source=source,
     )
