@@ -143,6 +143,24 @@ print("RECORD", json.dumps(found.to_dict()))
     assert record["format"]["schema"]["hidden_states"]["num_tensors"] == 2
 
 
+def test_a_generator_that_outlives_the_interpreter_ends_quietly(newest):
+    """The names of modules are gone by then."""
+    code = """
+from speculators.data_generation import vllm_hidden_states_generator as module
+class Executor:
+    def shutdown(self): print("SHUT DOWN")
+generator = object.__new__(module.VllmHiddenStatesGenerator)
+generator.executor = Executor()
+for name in [name for name in vars(module) if not name.startswith("__")]:
+    if name != "VllmHiddenStatesGenerator":
+        setattr(module, name, None)
+del generator
+"""
+    done = run_beside(newest, code)
+    assert "SHUT DOWN" in done.stdout, done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
 def test_a_restored_file_counts_as_the_release_that_it_is_restored_from():
     assert restored.release_at("data_generation/custom_worker.py:x", "0.9.0") == restored.RELEASE
     assert restored.release_at("data_generation/custom_worker.py:x", "0.3.0") == "0.3.0"

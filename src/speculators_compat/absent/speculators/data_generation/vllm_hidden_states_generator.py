@@ -8,7 +8,6 @@ adapt those arguments to the installed vLLM: one set of fixes for upstream's mod
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 from speculators.data_generation.logging_utils import PipelineLogger
@@ -158,8 +157,13 @@ class VllmHiddenStatesGenerator:
         return capture.generate(self, token_ids)
 
     def __del__(self) -> None:
-        with contextlib.suppress(Exception):
-            capture.close(self)
+        # When the interpreter ends, this module's names are gone; so nothing of it is used here.
+        executor = self.__dict__.pop("executor", None)
+        if executor is not None:
+            try:  # noqa: SIM105
+                executor.shutdown()
+            except Exception:  # noqa: S110 (nobody is left to be told)
+                pass
 
 
 def _num_layers(model_path: str) -> int:
