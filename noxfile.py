@@ -136,17 +136,8 @@ def run_cell(session: nox.Session, row: dict[str, Any]) -> None:
     install_engine(session, row)
     # The pipeline's own steps are written to speculators up to 0.4.
     marks = "not slow and not driver" if row["restored"] else "not slow"
-    run_pytest(
-        session,
-        ["tests/e2e", "tests/drifts"],
-        marks,
-        "--cell",
-        "-n",
-        ENGINES,
-        "--dist",
-        "loadgroup",
-        env=engine_env(),
-    )
+    paths = ["tests/e2e", "tests/drifts"]
+    run_pytest(session, paths, marks, "--cell", "-n", ENGINES, "--dist", "loadgroup", env=engine_env())
 
 
 @nox.session(python=matrix.default()["python"])

@@ -24,6 +24,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from gpu_int4_and_serving import KIMI
+
 TOLERANCE = 2e-5
 #: Attention and expert kernels sum in another order than transformers: twice its own rounding is allowed.
 ROUNDING = 2.0
@@ -31,12 +33,8 @@ BUDGET, MAX_LEN, PROMPTS = 128, 300, 40
 LENGTHS = (1, 299, 15, 17, 2, 130, 33, 16, 257, 1, 64, 128)
 SHAPES: dict[str, dict[str, Any]] = {
     "llama": {"num_hidden_layers": 6, "hidden_size": 512},
-    "kimi_k25": {
-        "num_hidden_layers": 6, "hidden_size": 512, "num_attention_heads": 16, "q_lora_rank": 256, "kv_lora_rank": 512,
-        "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "num_experts": 16, "experts_per_token": 4,
-        "intermediate_size": 1024, "moe_intermediate_size": 256, "vocab_size": 1024,
-    },
-}  # fmt: skip
+    "kimi_k25": {**KIMI, "num_hidden_layers": 6},
+}
 LAYERS = [3, 0, 5, 1]
 #: Label: kind of model, dtype, and whether latent attention is on.
 ENGINES = {
