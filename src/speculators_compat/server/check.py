@@ -210,6 +210,4 @@ def as_text(report: Report) -> str:
     """The report for a reader."""
     lines = [f"layer {layer}: relative error {error:.1e}" for layer, error in sorted(report.errors.items())]
     lines.append(f"{report.rows} rows compared, {report.noisy_rows} of them noisy")
-    return "\n".join(
-        [*lines, *report.findings] if report.findings else [*lines, "The states are those of this process."]
-    )
+    return "\n".join([*lines, *(report.findings or ["The states are those of this process."])])

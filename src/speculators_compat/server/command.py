@@ -1,8 +1,8 @@
 """Builds the command of a vLLM server that extracts hidden states, or says why the installed release cannot.
 
 The server is what speculators' own client expects (``data_generation/vllm_client.py``, and the file backend of
-``hs_connectors``): the connector ``ExampleHiddenStatesConnector`` as producer, writing into a folder that the client sees
-under the same path, and a verifier without a draft.
+``hs_connectors``): the connector ``ExampleHiddenStatesConnector`` as producer, writing into a folder that the client
+sees under the same path, and a verifier without a draft.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ def server_layer_ids(num_layers: int, layer_ids: Sequence[int] | None = None) ->
     Args:
         num_layers: Decoder layers of the verifier.
         layer_ids: In the convention of speculators 0.3 and 0.4 (k: after layer k); None for the rule of upstream's own
-            ``scripts/launch_vllm.py``, whose ids are vLLM's: 2, N // 2, N - 3, N. Its trainers take the same by default;
-            the generator's rule of the same look is one layer later.
+            ``scripts/launch_vllm.py``, which the trainers of 0.5 and later take by default. Its ids are vLLM's
+            (2, N // 2, N - 3, N), so the generator's rule of the same look is one layer later.
 
     Returns:
         Ids in the convention of speculators 0.3 and 0.4, ascending, the last layer last.
@@ -110,7 +110,7 @@ def server_layer_ids(num_layers: int, layer_ids: Sequence[int] | None = None) ->
     raise UsageError(
         f"Layers must be ascending and end with the last layer, {num_layers - 1} (k: the state after layer k).",
         f"{ids} for a verifier with {num_layers} layers",
-        "Set --layer-ids; upstream's rule needs 8 layers or more.",
+        "Set --layer-ids; upstream's rule needs 7 layers or more.",
     )
 
 

@@ -9,16 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
-else:
-    Array = Any
+from typing import Any, TypeAlias
 
 __all__ = ["NORMED", "Report", "Sample", "diagnose"]
+
+Array: TypeAlias = Any  # of NumPy, float32
 
 #: Key of the last layer's state after the final norm, beside layer ids.
 NORMED = -1
@@ -26,6 +21,8 @@ NORMED = -1
 CLEARLY = 0.5
 #: A row that fits nowhere else and is off by less is noise: rounding, or an expert chosen differently.
 NOISE = 0.5
+#: Share of a layer's rows that may be noise.
+NOISY_SHARE = 0.1
 #: Share of the tolerance up to which no better fit is looked for.
 FLOOR = 0.125
 
@@ -77,26 +74,22 @@ def diagnose(found: Mapping[int, Sample], expected: Mapping[int, Sample], tolera
         if index not in found:
             report.findings.append(f"sample {index}: its file is missing")
             continue
-        told = _tokens(found[index], index, expected)
-        report.findings += [
-            f"sample {index}: {text}" for text in told or _sample(report, index, found, expected, tolerance)
-        ]
+        texts = _tokens(found[index], index, expected) or _sample(report, index, found, expected, tolerance)
+        report.findings += [f"sample {index}: {text}" for text in texts]
     _same_for_all(report, len(expected))
     return report
 
 
 def _tokens(sample: Sample, index: int, expected: Mapping[int, Sample]) -> list[str]:
-    wanted = list(expected[index].token_ids)
-    if list(sample.token_ids) == wanted:
+    given, wanted = list(sample.token_ids), list(expected[index].token_ids)
+    if given == wanted:
         return []
     for other in sorted(expected):
-        if list(sample.token_ids) == list(expected[other].token_ids):
+        if given == list(expected[other].token_ids):
             return [f"its file is that of prompt {other}"]
-    pairs = zip(sample.token_ids, wanted, strict=False)
-    at = next((place for place, (one, two) in enumerate(pairs) if one != two), min(len(sample.token_ids), len(wanted)))
-    return [
-        f"token_ids differ from the prepared row from token {at} on ({len(sample.token_ids)} and {len(wanted)} tokens)"
-    ]
+    differ = (place for place, (one, two) in enumerate(zip(given, wanted, strict=False)) if one != two)
+    at = next(differ, min(len(given), len(wanted)))
+    return [f"other token_ids than the prepared row's from token {at} on ({len(given)} tokens for {len(wanted)})"]
 
 
 def _sample(
@@ -129,13 +122,14 @@ def _layer_of(rows: Array, layer: int, wanted: Sample, tolerance: float) -> int:
     import numpy as np
 
     count = min(len(rows), len(wanted.states[layer]))
+    if not count:
+        return layer
     errors = {
         other: float(np.median(_row_errors(rows[:count], states[:count]))) for other, states in wanted.states.items()
     }
-    if not count or errors[layer] <= tolerance * FLOOR:
-        return layer
     best = min(errors, key=lambda other: errors[other])
-    return best if errors[best] <= CLEARLY * errors[layer] else layer
+    clear = errors[layer] > FLOOR * tolerance and errors[best] <= CLEARLY * errors[layer]
+    return best if clear else layer
 
 
 def _layers(held: Mapping[int, int]) -> list[str]:
@@ -146,16 +140,16 @@ def _layers(held: Mapping[int, int]) -> list[str]:
     if wrong.get(last) == NORMED:
         del wrong[last]
         texts.append("the last layer is after the final norm")
-    moves = {other - layer for layer, other in wrong.items()}
+    moves = {other - layer for layer, other in wrong.items() if other != NORMED}
     movable = [layer for layer in held if layer != last or last in wrong]
     if len(moves) == 1 and len(wrong) > 1 and len(wrong) == len(movable):
-        by = moves.pop()
-        texts.append(
-            f"layers are shifted by {_number(abs(by))}: they are {abs(by)} too {'early' if by < 0 else 'late'}"
-        )
-    else:
-        texts += [f"layer {layer} is layer {other}" for layer, other in wrong.items()]
-    return texts
+        by, first = abs(moves.pop()), min(wrong)
+        return [*texts, f"layers are shifted by {_number(by)}: layer {first} is layer {wrong[first]}, and so on"]
+    return [*texts, *(f"layer {layer} is {_layer(other)}" for layer, other in wrong.items())]
+
+
+def _layer(layer: int) -> str:
+    return "the last layer after the final norm" if layer == NORMED else f"layer {layer}"
 
 
 def _number(count: int) -> str:
@@ -193,6 +187,9 @@ def _rows(rows: Array, index: int, references: Mapping[int, Array], tolerance: f
         whose = "the same prompt" if prompt == index else f"prompt {prompt}"
         texts.append(f"{_range(row, row + length)} are {_range(start, start + length)} of {whose}")
         position = int(np.searchsorted(off, row + length))
+    if noisy > 1 + NOISY_SHARE * count:
+        typical = float(np.median(errors[off]))
+        texts.append(f"{noisy} of {count} rows differ, by {typical:.1e} at the median, and fit nowhere better")
     return [*texts, *_lost(rows, lost)], noisy
 
 
@@ -278,7 +275,8 @@ def _relative(rows: Array, wanted: Array) -> float:
 
     if not len(wanted):
         return 0.0
-    error = float(np.linalg.norm((rows - wanted).astype(np.float64)) / np.linalg.norm(wanted.astype(np.float64)))
+    with np.errstate(invalid="ignore", over="ignore"):
+        error = float(np.linalg.norm(rows - wanted) / np.linalg.norm(wanted))
     return error if np.isfinite(error) else float("inf")
 
 

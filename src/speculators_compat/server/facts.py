@@ -300,8 +300,8 @@ WARNINGS: tuple[Warn, ...] = (
         "batch_order",
         "0.22.0",
         "0.24.0",
-        "This release takes the step's rows in the scheduler's order. Where the runner reorders a batch, prompts get each "
-        "other's rows: run `speculators-compat check-server` on the first samples, or send one request at a time.",
+        "This release takes a step's rows in the scheduler's order. Where the runner reorders a batch, prompts get "
+        "each other's rows: run `speculators-compat check-server`, or send one request at a time.",
         f"{_VLLM}/v0.22.1/{_CONNECTOR}#L344",
     ),
     Warn(
@@ -324,7 +324,7 @@ WARNINGS: tuple[Warn, ...] = (
         "no_client",
         None,
         None,
-        "speculators before 0.5.0 has no client for this server: it is for a later speculators, in whatever environment.",
+        "speculators before 0.5.0 has no client for this server; a later one, in another environment, has.",
         "https://github.com/vllm-project/speculators/blob/v0.5.0/src/speculators/data_generation/vllm_client.py",
         lambda setup: bool(setup.speculators and versions.in_range(setup.speculators, None, "0.5.0")),
     ),
@@ -332,8 +332,8 @@ WARNINGS: tuple[Warn, ...] = (
         "newer_than_read",
         NEWEST_READ,
         None,
-        f"This vLLM is newer than {NEWEST_READ}, the newest whose sources were read: run `speculators-compat check-server` "
-        "on the first samples.",
+        f"This vLLM is newer than {NEWEST_READ}, the newest whose sources were read: run `speculators-compat "
+        "check-server` on the first samples.",
         f"{_VLLM}/v{NEWEST_READ}/{_CONNECTOR}",
         lambda setup: versions.release(setup.version) != NEWEST_READ,
     ),
