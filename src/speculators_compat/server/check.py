@@ -98,7 +98,7 @@ def _tokens(settings: Settings) -> dict[int, list[int]]:
         raise UsageError(
             "The prepared rows say which tokens belong to a file.",
             f"no state.json in {settings.data}",
-            "Name the folder that prepare-data wrote, and the states' own with --hidden-states.",
+            "Name the folder that prepare-data wrote, and the states' own with --hidden-states-path.",
         )
     rows = load_from_disk(str(settings.data))
     count = min(settings.samples, len(rows))
@@ -107,7 +107,7 @@ def _tokens(settings: Settings) -> dict[int, list[int]]:
         raise UsageError(
             f"The first {count} samples are compared.",
             f"no hs_0.safetensors or another of them in {settings.folder}",
-            "Name the states' folder with --hidden-states, or extract some first.",
+            "Name the states' folder with --hidden-states-path, or extract some first.",
         )
     return {index: [int(token) for token in rows[index]["input_ids"]] for index in range(there[-1] + 1)}
 

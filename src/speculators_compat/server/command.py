@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 from .. import versions
 from ..drift import UsageError
-from ..layers import to_vllm_layer_ids
+from ..layers import from_vllm_layer_ids, to_vllm_layer_ids
 from ..verifier import text_config, text_fields
 from .arguments import Arguments
 from .facts import LIMITS, SETTINGS, WARNINGS, Setup
@@ -139,6 +139,7 @@ def build(
             raise UsageError(
                 f"The command sets --{option} itself.", f"--{option} after --", "Leave it out, or call vllm yourself."
             )
+    layer_ids = from_vllm_layer_ids(setup.vllm_layer_ids)
     return Launch(
         command=[
             program,
@@ -152,8 +153,11 @@ def build(
             *(["--trust-remote-code"] if trust_remote_code and not setup.arguments.has("trust-remote-code") else []),
             *setup.arguments.words,
         ],
-        layer_ids=[layer_id - 1 for layer_id in setup.vllm_layer_ids],
-        notes=[warning.text for warning in WARNINGS if warning.holds(setup)],
+        layer_ids=layer_ids,
+        notes=[
+            f"States after layers {layer_ids}, in vLLM's convention {list(setup.vllm_layer_ids)}.",
+            *(warning.text for warning in WARNINGS if warning.holds(setup)),
+        ],
     )
 
 

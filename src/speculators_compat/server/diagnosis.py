@@ -165,7 +165,7 @@ def _rows(rows: Array, index: int, references: Mapping[int, Array], tolerance: f
     if len(rows) > len(own):
         texts.append(f"{len(rows)} rows for {len(own)} tokens")
     elif len(rows) < len(own):
-        texts.append(f"the last chunk is missing: {_range(len(rows), len(own))} are not in the file")
+        texts.append(f"the last chunk is missing: {_are(len(rows), len(own))} not in the file")
     count = min(len(rows), len(own))
     rows, own = rows[:count], own[:count]
     errors = _row_errors(rows, own)
@@ -185,7 +185,7 @@ def _rows(rows: Array, index: int, references: Mapping[int, Array], tolerance: f
             continue
         prompt, start, length = match
         whose = "the same prompt" if prompt == index else f"prompt {prompt}"
-        texts.append(f"{_range(row, row + length)} are {_range(start, start + length)} of {whose}")
+        texts.append(f"{_are(row, row + length)} {_range(start, start + length)} of {whose}")
         position = int(np.searchsorted(off, row + length))
     if noisy > 1 + NOISY_SHARE * count:
         typical = float(np.median(errors[off]))
@@ -225,13 +225,13 @@ def _lost(rows: Array, lost: list[int]) -> Iterator[str]:
 
     for first, last in _runs(lost):
         part = rows[first:last]
-        what = "are unlike any row"
+        what = "unlike any row"
         if not np.isfinite(part).all():
-            what = "are not finite"
+            what = "not finite"
         elif not part.any():
-            what = "are zero"
+            what = "zero"
         tail = first > 0 and last == len(rows) and last - first > 1
-        yield f"the last chunk is missing: {_range(first, last)} {what}" if tail else f"{_range(first, last)} {what}"
+        yield f"{'the last chunk is missing: ' if tail else ''}{_are(first, last)} {what}"
 
 
 def _runs(places: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -250,6 +250,10 @@ def _runs(places: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 def _range(first: int, end: int) -> str:
     return f"row {first}" if end == first + 1 else f"rows {first} to {end - 1}"
+
+
+def _are(first: int, end: int) -> str:
+    return f"{_range(first, end)} {'is' if end == first + 1 else 'are'}"
 
 
 def _names(layers: Sequence[int]) -> str:
