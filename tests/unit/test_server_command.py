@@ -127,6 +127,14 @@ def test_contradictions_are_refused(words, said):
         made("0.21.0", LLAMA, *words)
 
 
+def test_a_negative_number_is_a_value():
+    assert Arguments(("--max-num-seqs", "-1", "--seed", "--x=-2")).options == {
+        "max-num-seqs": "-1",
+        "seed": None,
+        "x": "-2",
+    }
+
+
 def test_what_does_not_contradict_is_handed_on():
     words = ["--kv-cache-dtype=bfloat16", "-pp", "1", "--max-num-seqs", "-1", "--dtype", "float32"]
     assert made("0.21.0", LLAMA, *words).command[-len(words) :] == words

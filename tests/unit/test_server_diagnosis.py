@@ -187,6 +187,16 @@ def test_a_few_noisy_rows_are_counted_and_many_are_a_finding(expected, found):
     assert "fit nowhere better" in findings(found, expected)[0]
 
 
+@pytest.mark.parametrize(("noise", "named"), [(1e-4, False), (5e-4, True)])
+def test_a_better_fit_counts_only_beyond_the_noise(noise, named):
+    """Two layers closer to each other than arithmetic is exact cannot be told apart, and need not be."""
+    expected = references(step=noise)
+    found = served(expected)
+    for index, sample in found.items():
+        sample.states[3] = expected[index].states[2]
+    assert findings(found, expected) == (["every sample: layer 3 is layer 2"] if named else [])
+
+
 def test_equal_prefixes_are_no_fault():
     """Two prompts that begin alike have equal rows: neither is the other's."""
     expected = references([30, 30])

@@ -205,7 +205,7 @@ def _match(
             if prompt == index and start == row:
                 continue
             length = _run(rows, row, errors, states, start, tolerance)
-            if best is None or length > best[2]:
+            if length > (best[2] if best else 0):  # 0: at the tolerance, and rounded otherwise
                 best = (prompt, start, length)
     return best
 
