@@ -197,6 +197,27 @@ def test_a_better_fit_counts_only_beyond_the_noise(noise, named):
     assert findings(found, expected) == (["every sample: layer 3 is layer 2"] if named else [])
 
 
+def test_of_prompts_that_begin_alike_the_one_that_explains_most_is_named(expected, found):
+    for layer in expected[0].states:
+        expected[3].states[layer][:5] = expected[0].states[layer][:5]
+    for sample in (0, 3):
+        for layer in LAYERS:
+            found[sample].states[layer] = expected[sample].states[layer]
+            found[2].states[layer] = put(found[2].states[layer].copy(), 10, 19, expected[3].states[layer])
+    assert findings(found, expected) == ["sample 2: rows 10 to 18 are rows 0 to 8 of prompt 3"]
+
+
+def test_a_row_that_is_not_finite_hides_no_other_fault(expected, found):
+    for index, sample in found.items():
+        for layer in LAYERS:
+            sample.states[layer] = expected[index].states[layer - 1]
+    change(found, 0, lambda rows: put(rows, 2, 3, np.nan))
+    assert findings(found, expected) == [
+        "every sample: layers are shifted by one: layer 1 is layer 0, and so on",
+        "sample 0: row 2 is not finite",
+    ]
+
+
 def test_equal_prefixes_are_no_fault():
     """Two prompts that begin alike have equal rows: neither is the other's."""
     expected = references([30, 30])

@@ -169,13 +169,13 @@ def _rows(rows: Array, index: int, references: Mapping[int, Array], tolerance: f
     count = min(len(rows), len(own))
     rows, own = rows[:count], own[:count]
     errors = _row_errors(rows, own)
-    off = np.flatnonzero(~(errors <= tolerance))
+    off = np.flatnonzero(errors > tolerance)
     noisy = 0
     lost: list[int] = []
     position = 0
     while position < len(off):
         row = int(off[position])
-        match = _match(rows, row, errors, index, references, tolerance)
+        match = _match(rows, row, float(errors[row]), references, tolerance)
         if match is None:
             if bool(np.isfinite(rows[row]).all()) and errors[row] < NOISE:
                 noisy += 1
@@ -194,29 +194,25 @@ def _rows(rows: Array, index: int, references: Mapping[int, Array], tolerance: f
 
 
 def _match(
-    rows: Array, row: int, errors: Array, index: int, references: Mapping[int, Array], tolerance: float
+    rows: Array, row: int, error: float, references: Mapping[int, Array], tolerance: float
 ) -> tuple[int, int, int] | None:
     """Where a row is from: prompt, its row there, and how many rows go on from there; None: nowhere."""
     best: tuple[int, int, int] | None = None
-    limit = min(tolerance, CLEARLY * float(errors[row]))
+    limit = min(tolerance, CLEARLY * error)
     for prompt, states in references.items():
         distances = _distances(rows[row], states)
         for start in (int(place) for place in (distances <= limit).nonzero()[0]):
-            if prompt == index and start == row:
-                continue
-            length = _run(rows, row, errors, states, start, tolerance)
+            length = _run(rows, row, states, start, tolerance)
             if length > (best[2] if best else 0):  # 0: at the tolerance, and rounded otherwise
                 best = (prompt, start, length)
     return best
 
 
-def _run(rows: Array, row: int, errors: Array, states: Array, start: int, tolerance: float) -> int:
-    """How many rows from ``row`` on are wrong and are those from ``start`` on."""
+def _run(rows: Array, row: int, states: Array, start: int, tolerance: float) -> int:
+    """How many rows from ``row`` on are those from ``start`` on."""
     count = min(len(rows) - row, len(states) - start)
     fits = _row_errors(rows[row : row + count], states[start : start + count]) <= tolerance
-    wrong = ~(errors[row : row + count] <= tolerance)
-    good = fits & wrong
-    return int(count if good.all() else good.argmin())
+    return int(count if fits.all() else fits.argmin())
 
 
 def _lost(rows: Array, lost: list[int]) -> Iterator[str]:
