@@ -262,6 +262,72 @@ def _integers(option: str, text: str) -> list[int]:
         raise UsageError(f"{option} takes whole numbers with commas between.", text, "Say 2,30,58,61.") from None
 
 
+@app.command()
+def launch(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Verifier: folder or Hugging Face id.")],
+    vllm_args: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- VLLM_ARGS]...", help="Handed on to `vllm serve`.")
+    ] = None,
+    layer_ids: Annotated[
+        str | None,
+        typer.Option(metavar="1,29,57,60", help="Layers (k: after layer k), the last included; default: upstream's."),
+    ] = None,
+    hidden_states_path: Annotated[
+        Path, typer.Option(help="Folder that the server writes to; the client must see it under the same path.")
+    ] = Path("hidden_states"),
+    trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Run the verifier's code.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the command and stop.")] = False,
+) -> None:
+    """Start vLLM's server for speculators 0.5 and later; exit 2 if the installed vLLM cannot extract states."""
+    with _exit_codes():
+        from .server import command
+
+        wanted = None if layer_ids is None else _integers("--layer-ids", layer_ids)
+        found = command.launch(
+            model,
+            vllm_args or [],
+            layer_ids=wanted,
+            hidden_states_path=hidden_states_path,
+            trust_remote_code=trust_remote_code,
+        )
+        for note in found.notes:
+            typer.echo(note, err=True)
+        typer.echo(found.shell)
+        if not dry_run:
+            command.start(found.command)
+
+
+@app.command("check-server")
+def check_server(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Verifier: folder or Hugging Face id.")],
+    data: Annotated[Path, typer.Argument(metavar="FOLDER", help="Prepared rows, with their hidden_states.")],
+    hidden_states_path: Annotated[Path | None, typer.Option(help="Folder of the states, where it is another.")] = None,
+    layer_ids: Annotated[str | None, typer.Option(metavar="1,29,57,60", help="As given to launch.")] = None,
+    samples: Annotated[int, typer.Option(min=1, help="How many of the first samples.")] = 4,
+    tolerance: Annotated[
+        float | None, typer.Option(help="Relative error of a row; default: by the states' dtype.")
+    ] = None,
+    tensor_parallel: Annotated[int, typer.Option(min=1, help="GPUs that share the verifier.")] = 1,
+    gpu_memory_utilization: Annotated[float | None, typer.Option(help="Share of each GPU's memory.")] = None,
+    trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Run the verifier's code.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Compare a server's first samples with our own extraction; exit 1 and what is wrong if they differ."""
+    with _exit_codes():
+        from .server import check
+
+        report = check.run_check(
+            check.Settings(
+                model=model, data=data, states=hidden_states_path,
+                layer_ids=None if layer_ids is None else _integers("--layer-ids", layer_ids),
+                samples=samples, tolerance=tolerance, tensor_parallel_size=tensor_parallel,
+                gpu_memory_utilization=gpu_memory_utilization, trust_remote_code=trust_remote_code,
+            )
+        )  # fmt: skip
+        typer.echo(json.dumps(check.as_dict(report), indent=2) if as_json else check.as_text(report))
+        raise typer.Exit(1 if report.findings else 0)
+
+
 @app.command("serve-check")
 def serve_check(
     checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="One epoch's folder of a trained draft.")],

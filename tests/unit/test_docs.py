@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from speculators_compat.docs import PAGES, readme_table, with_table
+from speculators_compat.docs import PAGES, readme_table, server_tables, with_server_tables, with_table
 from speculators_compat.drifts import catalogue
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -23,6 +23,12 @@ def test_the_readme_has_the_table_of_the_records():
     text = (DOCS.parent / "README.md").read_text(encoding="utf-8")
     assert readme_table() in text
     assert with_table(text) == text, "run: python -m speculators_compat.docs"
+
+
+def test_the_page_on_the_server_has_the_tables_of_the_facts():
+    text = (DOCS / "server.md").read_text(encoding="utf-8")
+    assert server_tables() in text
+    assert with_server_tables(text) == text, "run: python -m speculators_compat.docs"
 
 
 def test_every_test_and_drift_that_the_list_of_faults_names_is_there():
