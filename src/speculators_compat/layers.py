@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from .drift import UsageError
 
-__all__ = ["check_layer_ids", "default_layer_ids", "from_vllm_layer_ids", "to_vllm_layer_ids"]
+__all__ = ["ascend_to_last", "check_layer_ids", "default_layer_ids", "from_vllm_layer_ids", "to_vllm_layer_ids"]
 
 
 def default_layer_ids(num_layers: int) -> list[int]:
@@ -42,14 +42,24 @@ def check_layer_ids(layer_ids: Sequence[int], num_layers: int) -> None:
             in ascending order, and the trainer reads its targets from the last state.
     """
     ids = list(layer_ids)
-    ascending = all(low < high for low, high in itertools.pairwise(ids))
-    if len(ids) == 4 and ascending and ids[0] >= 0 and ids[-1] == num_layers - 1:
+    if len(ids) == 4 and ascend_to_last(ids, num_layers):
         return
     raise UsageError(
         f"Layers must be four ascending ids that end with the last layer, {num_layers - 1}.",
         f"{ids} for a verifier with {num_layers} layers",
         "Set layer_ids: the state after layer k is k; upstream's rule needs 7 layers or more.",
     )
+
+
+def ascend_to_last(layer_ids: Sequence[int], num_layers: int) -> bool:
+    """Whether layers ascend within a verifier of ``num_layers`` layers and end with its last one.
+
+    Args:
+        layer_ids: In speculators' convention.
+        num_layers: Number of decoder layers of the verifier.
+    """
+    ascending = all(low < high for low, high in itertools.pairwise(layer_ids))
+    return bool(layer_ids) and ascending and layer_ids[0] >= 0 and layer_ids[-1] == num_layers - 1
 
 
 def to_vllm_layer_ids(layer_ids: Sequence[int]) -> list[int]:

@@ -7,7 +7,6 @@ sees under the same path, and a verifier without a draft.
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import shlex
@@ -20,7 +19,7 @@ from typing import Any, NoReturn
 
 from .. import versions
 from ..drift import UsageError
-from ..layers import from_vllm_layer_ids, to_vllm_layer_ids
+from ..layers import ascend_to_last, from_vllm_layer_ids, to_vllm_layer_ids
 from ..verifier import text_config, text_fields
 from .arguments import Arguments
 from .facts import LIMITS, SETTINGS, WARNINGS, Setup
@@ -104,8 +103,7 @@ def server_layer_ids(num_layers: int, layer_ids: Sequence[int] | None = None) ->
             last state for the verifier's output.
     """
     ids = [1, num_layers // 2 - 1, num_layers - 4, num_layers - 1] if layer_ids is None else list(layer_ids)
-    ascending = all(low < high for low, high in itertools.pairwise(ids))
-    if ids and ascending and ids[0] >= 0 and ids[-1] == num_layers - 1:
+    if ascend_to_last(ids, num_layers):
         return ids
     raise UsageError(
         f"Layers must be ascending and end with the last layer, {num_layers - 1} (k: the state after layer k).",
