@@ -64,12 +64,21 @@ def install_engine(session: nox.Session, row: dict[str, Any]) -> None:
     pins = f"constraints/vllm-{row['vllm']}.txt"
     vllm = f"{row['distribution']}=={row['build']}"
     session.install(vllm, *forced, *group("test"), "--constraint", pins, "--override", str(overrides))
+    relink(session, row)
     # Without the pins: they must survive because the package moves nothing, not because held.
     install_package(session)
     speculators = f"speculators=={row['speculators']}"
     session.run(DISTRIBUTION, "install", speculators, env={**engine_env(), "UV_CONSTRAINT": str(ROOT / pins)})
     named = [f"{name}=={version}" for name, version in forced.items()]
     session.run("python", "tools/check_versions.py", f"vllm=={row['build']}", speculators, *named, env=engine_env())
+
+
+def relink(session: nox.Session, row: dict[str, Any]) -> None:
+    """Let vLLM's extension load on this system, where its wheel asks for a newer C++ library."""
+    if row["relink"]:
+        (extension,) = Path(session.virtualenv.location).glob("lib/python*/site-packages/vllm/_C*.so")
+        symbols = [f"{old}={new}" for old, new in row["relink"].items()]
+        session.run(sys.executable, "tools/relink.py", str(extension), *symbols, external=True)
 
 
 def run_pytest(
