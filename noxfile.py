@@ -64,7 +64,7 @@ def install_engine(session: nox.Session, row: dict[str, Any]) -> None:
     pins = f"constraints/vllm-{row['vllm']}.txt"
     vllm = f"{row['distribution']}=={row['build']}"
     session.install(vllm, *forced, *group("test"), "--constraint", pins, "--override", str(overrides))
-    relink(session, row)
+    replace_extension(session, row)
     # Without the pins: they must survive because the package moves nothing, not because held.
     install_package(session)
     speculators = f"speculators=={row['speculators']}"
@@ -73,12 +73,17 @@ def install_engine(session: nox.Session, row: dict[str, Any]) -> None:
     session.run("python", "tools/check_versions.py", f"vllm=={row['build']}", speculators, *named, env=engine_env())
 
 
-def relink(session: nox.Session, row: dict[str, Any]) -> None:
-    """Let vLLM's extension load on this system, where its wheel asks for a newer C++ library."""
-    if row["relink"]:
-        (extension,) = Path(session.virtualenv.location).glob("lib/python*/site-packages/vllm/_C*.so")
-        symbols = [f"{old}={new}" for old, new in row["relink"].items()]
-        session.run(sys.executable, "tools/relink.py", str(extension), *symbols, external=True)
+def replace_extension(session: nox.Session, row: dict[str, Any]) -> None:
+    """Take vLLM's extension from another build of the release, where the row's own does not load everywhere."""
+    if not row["extension"]:
+        return
+    build = f"{row['distribution']}=={row['extension']['build']}"
+    folder = Path(session.create_tmp()) / "extension"
+    session.install(build, "--no-deps", "--target", str(folder))
+    (new,) = folder.glob("vllm/_C*.so")
+    (old,) = Path(session.virtualenv.location).glob(f"lib/python*/site-packages/vllm/{new.name}")
+    symbols = [f"{name}={other}" for name, other in row["extension"]["relink"].items()]
+    session.run(sys.executable, "tools/relink.py", str(new), str(old), *symbols, external=True)
 
 
 def run_pytest(

@@ -1,15 +1,16 @@
 """Make a wheel's extension load on a system whose C++ or C library is older than the one that it was linked with.
 
-Usage: ``relink.py EXTENSION.so OLD=NEW [OLD=NEW ...]``. Each imported symbol OLD becomes NEW, a function of the same
-signature that every release of the library has. The version that only OLD asked for is marked weak, so that the loader
-no longer insists on it (https://man7.org/linux/man-pages/man5/elf.5.html, vna_flags). No code of the extension changes.
-An extension that imports no OLD is left as it is.
+Usage: ``relink.py EXTENSION.so RESULT.so OLD=NEW [OLD=NEW ...]``. In the result each imported symbol OLD is NEW, a
+function of the same signature that every release of the library has, and the version that only OLD asked for is marked
+weak, so that the loader no longer insists on it (https://man7.org/linux/man-pages/man5/elf.5.html, vna_flags). No code
+changes. An extension that imports no OLD is copied as it is.
 
 Exit code 2 if the version that OLD asks for is asked for by another symbol too.
 """
 
 from __future__ import annotations
 
+import shutil
 import struct
 import subprocess
 import sys
@@ -67,9 +68,9 @@ def weaken(extension: Path, versions: set[str]) -> None:
             file.write(struct.pack("<H", flags | WEAK))
 
 
-def main(file: str, *words: str) -> int:
+def main(source: str, result: str, *words: str) -> int:
     """Relink one extension."""
-    extension = Path(file)
+    extension = Path(source)
     asked = asked_versions(extension)
     names = {old: new for old, _, new in (word.partition("=") for word in words) if old in asked}
     versions = {asked[old] for old in names}
@@ -78,9 +79,13 @@ def main(file: str, *words: str) -> int:
         print(f"{extension.name}: {', '.join(sorted(versions))} is needed by {', '.join(others)} too.", file=sys.stderr)
         print("Give each of them a replacement: OLD=NEW.", file=sys.stderr)
         return 2
+    # Never in place: what uv installs is a hard link to its cache.
+    copy = Path(f"{result}.new")
+    shutil.copy(extension, copy)
     if names:
-        rename(extension, names)
-        weaken(extension, versions)
+        rename(copy, names)
+        weaken(copy, versions)
+    copy.replace(result)
     print(f"{extension.name}: {', '.join(f'{old} is now {new}' for old, new in names.items()) or 'nothing to do'}")
     return 0
 

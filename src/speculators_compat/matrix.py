@@ -49,8 +49,8 @@ def expand(table: dict[str, Any]) -> tuple[dict[str, Any], ...]:
 
     Returns:
         Dicts of ``vllm``, ``build`` (version of the distribution), ``distribution``, ``speculators``, ``python``,
-        ``torch``, ``torchvision``, ``torchaudio``, ``override`` (name to version), ``relink`` (symbol
-        to symbol), ``default``, ``ci`` and ``restored`` (bools).
+        ``torch``, ``torchvision``, ``torchaudio``, ``override`` (name to version), ``extension`` (``build``
+        and ``relink``, symbol to symbol; or empty), ``default``, ``ci`` and ``restored`` (bools).
     """
     rows = []
     for entry in table["release"]:
@@ -65,7 +65,7 @@ def expand(table: dict[str, Any]) -> tuple[dict[str, Any], ...]:
                 "python": entry.get("python", PYTHON),
                 **wheels,
                 "override": entry.get("override", {}),
-                "relink": entry.get("relink", {}),
+                "extension": entry.get("extension", {}),
                 "default": entry.get("default") == speculators,
                 "ci": speculators not in restored and ("default" in entry or speculators in entry.get("ci", ())),
                 "restored": speculators in restored,
