@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,9 @@ def run_capture(label: str, v2: bool, model: Path, prompts: list[list[int]], mem
         return found
 
 
-def own_rounding(model: Path, prompts: list[list[int]], expected: list[list[Any]]) -> float:
+def own_rounding(
+    model: Path, prompts: list[list[int]], expected: list[list[Any]], layers: Sequence[int] = tuple(LAYERS)
+) -> float:
     """Error of transformers in bfloat16 against itself in float32: what the dtype costs, worst layer of a prompt."""
     import torch
 
@@ -118,13 +121,13 @@ def own_rounding(model: Path, prompts: list[list[int]], expected: list[list[Any]
 
         return hook
 
-    for layer in LAYERS:
+    for layer in layers:
         reference.model.layers[layer].register_forward_hook(keep(layer))
     states = []
     for prompt in prompts:
         with torch.inference_mode():
             reference.model(input_ids=torch.tensor([prompt], device=device), use_cache=False)
-        states.append([seen[layer] for layer in LAYERS])
+        states.append([seen[layer] for layer in layers])
     return worst(states, expected)
 
 

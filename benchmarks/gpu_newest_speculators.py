@@ -165,7 +165,7 @@ def states_of(kind: str, root: Path, options: argparse.Namespace, shared: bool =
             job["options"]["enable_chunked_prefill"] = False
     job["prompts"] = prompts
     expected = reference_hidden_states(model, prompts, LAYERS)
-    record: dict[str, Any] = {"transformers in bfloat16": own_rounding(model, prompts, expected)}
+    record: dict[str, Any] = {"transformers in bfloat16": own_rounding(model, prompts, expected, LAYERS)}
     found = {}
     env = {"VLLM_MLA_DISABLE": "0"}
     for name in CHILDREN:
