@@ -67,7 +67,7 @@ def flow(algorithm: str, root: Path, options: argparse.Namespace) -> dict[str, A
     seconds: dict[str, float] = {}
     for step in ("prepare", "extract", "vocab", "train"):
         begun = time.monotonic()
-        subprocess.run([sys.executable, "-m", "speculators_compat", step, str(path)], check=True, timeout=300)
+        subprocess.run([sys.executable, "-m", "speculators_compat", step, str(path)], check=True, timeout=400)
         seconds[step] = round(time.monotonic() - begun, 1)
     reports = {step: json.loads((output / "steps" / f"{step}.json").read_text()) for step in seconds}
     return {"seconds": seconds, "train": reports["train"], "samples": reports["extract"]["samples"]}

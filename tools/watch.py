@@ -32,8 +32,9 @@ RECORDS = ROOT / "src" / "speculators_compat" / "audited.json"
 
 
 def callers() -> list[str]:
-    """Releases of speculators that are run beside the newest row."""
-    found = {row["speculators"] for row in matrix.rows() if row["vllm"] == matrix.newest()}
+    """Releases of speculators that are run beside the newest row and drive vLLM themselves: the restored generator is
+    0.4.0.1's, and what else 0.5 and later have calls nothing of vLLM."""
+    found = {row["speculators"] for row in matrix.rows() if row["vllm"] == matrix.newest() and not row["restored"]}
     return sorted(found, key=Version)
 
 
