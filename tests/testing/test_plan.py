@@ -18,7 +18,7 @@ from speculators_compat.pipeline import extract, prepare
 from speculators_compat.pipeline import plan as planning
 from speculators_compat.pipeline.config import RunConfig
 from speculators_compat.pipeline.manifest import manifest_of
-from speculators_compat.pipeline.sizes import SAMPLE_OVERHEAD, Shape, draft_size, sample_bytes
+from speculators_compat.pipeline.sizes import Shape, draft_size, sample_bytes
 from speculators_compat.pipeline.verifier import check_run
 from speculators_compat.pipeline.workload import row_lengths
 from speculators_compat.store import SampleStore, write_json
@@ -84,7 +84,7 @@ def test_the_size_of_a_sample_is_that_of_its_file(config):
     for index in range(len(LENGTHS)):
         written = write_sample(store, config, index)
         planned = sample_bytes(config, shape, 1, LENGTHS[index])
-        assert 0 <= planned - written < SAMPLE_OVERHEAD
+        assert 0 <= planned - written < store.files.overhead
 
 
 def test_readable_samples_do_not_count_again_and_damaged_ones_do(config):
