@@ -1,24 +1,17 @@
-"""Training by speculators 0.7 and later: its typed configuration, made from the run's; from 0.8 on its own command."""
+"""Training by speculators 0.8 and later: its own command, with its configuration made from the run's."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
-from ..drift import UsageError
-from ..layers import to_vllm_layer_ids
-from ..store import write_json
-from .config import RunConfig
-from .draft import decoder_config, mask_token
 from .train_metrics import listening
 from .train_options import EAGLE3, known_options
-from .trainers import has_noise, installed_release
+from .train_settings import flat_settings, typed_settings
+from .trainers import installed_release
 from .training_run import TrainingRun
 
 __all__ = ["report_of", "train", "trainer_config"]
-
-DECODER = "draft"  # folder of the decoder layers' config.json, for ``draft_config``
 
 
 def train(settings: Any) -> None:
@@ -46,7 +39,6 @@ def trainer_config(run: TrainingRun) -> Any:
     Raises:
         UsageError: Upstream refuses the run's options.
     """
-    from pydantic import ValidationError
     from speculators.train.config import TrainConfig
 
     listened = ExitStack()
@@ -62,57 +54,7 @@ def trainer_config(run: TrainingRun) -> Any:
             super().save(save_dir)
             listened.enter_context(listening(run.config))
 
-    flat = flat_settings(run)
-    try:
-        return ListenedConfig.from_flat(flat)
-    except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
-        raise UsageError(
-            f"speculators {installed_release()} must accept the run's settings.", problems, "Correct train.options."
-        ) from error
-
-
-def flat_settings(run: TrainingRun) -> dict[str, Any]:
-    """Upstream's options by name: the run's fields, then ``train.options``.
-
-    Args:
-        run: The checked run.
-
-    Raises:
-        UsageError: There is no mask token, or an option does not fit the draft.
-    """
-    config, section = run.config, run.config.train
-    settings = {
-        "speculator_type": section.algorithm,
-        "seed": config.seed,
-        "verifier_name_or_path": config.verifier,
-        "trust_remote_code": config.trust_remote_code,
-        "draft_config": str(_write_decoder(run)),
-        "num_layers": section.draft.num_layers,
-        "target_layer_ids": to_vllm_layer_ids(run.verifier.layer_ids[:-1]),
-        "norm_before_residual": section.draft.norm_before_residual,
-        "data_path": str(config.prepared_dir / "rows"),
-        "hidden_states_path": str(config.data_dir / "hidden_states"),
-        "on_missing": "raise",
-        "total_seq_len": config.total_seq_len,
-        "train_data_ratio": section.train_ratio,
-        "num_workers": section.num_workers,
-        "prefetch_factor": section.prefetch_factor,
-        "lr": section.lr,
-        "epochs": section.epochs,
-        "scheduler_type": section.scheduler,
-        "scheduler_warmup_steps": section.warmup_steps,
-        "ttt_steps": section.ttt_steps,
-        "ttt_step_loss_decay": section.ttt_step_loss_decay,
-        "save_path": str(config.checkpoint_dir),
-        "no_resume_from_checkpoint": not section.resume,
-        # EAGLE-3 masks nothing; upstream would load the verifier's processor to find a token all the same.
-        "mask_token_id": 0 if section.algorithm == EAGLE3 else mask_token(config, run.verifier),
-        **_vocabulary(run),
-    }
-    if has_noise():
-        settings["noise_std"] = section.noise_std
-    return {**settings, **{name: value for name, value in section.options.items() if name != "mask_token_id"}}
+    return typed_settings(flat_settings(run), ListenedConfig)
 
 
 def report_of(run: TrainingRun, settings: Any) -> dict[str, Any]:
@@ -127,22 +69,3 @@ def report_of(run: TrainingRun, settings: Any) -> dict[str, Any]:
     if run.config.train.algorithm == EAGLE3:
         in_force.pop("mask_token_id", None)
     return {"speculators": installed_release(), **in_force}
-
-
-def _vocabulary(run: TrainingRun) -> dict[str, Any]:
-    """Where the vocabulary lies; a draft that has all of the verifier's takes no mapping."""
-    folder: Path = run.config.vocab_dir
-    if run.config.vocab.draft_vocab_size == run.verifier.vocab_size:
-        return {"draft_vocab_size": None, "d2t_path": None, "t2d_path": None}
-    paths = {f"{name}_path": str(folder / f"{name}.npy") for name in ("d2t", "t2d")}
-    return {"draft_vocab_size": run.config.vocab.draft_vocab_size, **paths}
-
-
-def _write_decoder(run: TrainingRun) -> Path:
-    """Every process writes the same file: none has to wait for another."""
-    config: RunConfig = run.config
-    defaults = known_options(config.train.algorithm)
-    decoder = decoder_config(config, run.verifier, {**defaults, **config.train.options})
-    folder = config.output / DECODER
-    write_json(folder / "config.json", decoder.to_dict())
-    return folder
