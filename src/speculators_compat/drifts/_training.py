@@ -4,6 +4,7 @@ from __future__ import annotations
 
 PREPROCESSING = "speculators.data_generation.preprocessing"
 CORE = "speculators.models.eagle3.core"
+BLOCK_CORE = "speculators.models.dflash.core"
 TRAINER = "speculators.train.trainer"
 CHECKPOINTER = "speculators.train.checkpointer"
 UTILS = "speculators.train.utils"
