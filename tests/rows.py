@@ -6,6 +6,7 @@ import inspect
 from pathlib import Path
 from typing import Any
 
+import speculators_compat
 from speculators_compat.pipeline import prepare
 from speculators_compat.pipeline.config import RunConfig
 from speculators_compat.store import write_json
@@ -15,6 +16,7 @@ from speculators_compat.verifier import text_config
 
 def with_columns(input_ids: list[list[int]], loss_mask: list[list[int]]) -> Any:
     """A data set with the columns that the trainers of speculators 0.5 and later read."""
+    speculators_compat.activate()  # datasets may need a drift to read its own rows
     from datasets import Dataset, Features, Sequence, Value
 
     ids = Sequence(Value("int64"))
