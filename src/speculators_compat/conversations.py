@@ -12,7 +12,7 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["AS_GIVEN", "Turn", "are_arrow_safe", "has_media", "pack", "read_turns"]
+__all__ = ["AS_GIVEN", "Turn", "are_arrow_safe", "has_media", "pack", "read_turns", "unpack"]
 
 Turn = dict[str, Any]
 
@@ -100,6 +100,15 @@ def pack(row: Mapping[str, Any]) -> dict[str, Any]:
     return packed
 
 
+def unpack(turn: Any) -> Any:
+    """A turn as the file has it.
+
+    Args:
+        turn: A turn of a row of an Arrow table, packed or not.
+    """
+    return json.loads(turn[AS_GIVEN]) if isinstance(turn, dict) and turn.get(AS_GIVEN) else turn
+
+
 def _conversation(row: Mapping[str, Any]) -> list[Any]:
     conversation = row.get("conversations")
     return conversation if isinstance(conversation, list) else []
@@ -110,8 +119,7 @@ def _is_nested(turn: Any) -> bool:
 
 
 def _turn(given: Any, number: int, media: bool) -> Turn:
-    if isinstance(given, dict) and given.get(AS_GIVEN):
-        given = json.loads(given[AS_GIVEN])
+    given = unpack(given)
     if not isinstance(given, dict):
         raise ValueError(f"turn {number} is not a table of keys")
     # Rows of one Arrow table have the same keys: those that a turn lacks are None.

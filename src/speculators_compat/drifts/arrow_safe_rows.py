@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..conversations import are_arrow_safe, pack
+from ..conversations import are_arrow_safe, pack, unpack
 from ..drift import Drift, UsageError, wrap
 from ._preparation import CACHE_DIR
 from ._training import PREPARE, PREPROCESSING
@@ -28,6 +28,13 @@ def _load(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, 
         return wrapped(train_data_path, *rest, **options)
 
     return load(*args, **kwargs)
+
+
+def _unpack(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def normalize(conv: Any, *rest: Any, **options: Any) -> Any:
+        return wrapped([unpack(turn) for turn in conv], *rest, **options)
+
+    return normalize(*args, **kwargs)
 
 
 def _files(given: str) -> list[Path]:
@@ -96,6 +103,9 @@ DRIFT = Drift(
     until=None,
     upstream="https://github.com/huggingface/datasets/blob/4.6.0/src/datasets/packaged_modules/json/json.py",
     tripwire=PREPARE,
-    requires=("whole_turns",),  # reads the packed turns
-    sites=(wrap(f"{PREPROCESSING}:load_raw_dataset", _load),),
+    sites=(
+        wrap(f"{PREPROCESSING}:load_raw_dataset", _load),
+        # Inside whole_turns, which reads packed turns itself: drifts apply in the order of their ids.
+        wrap(f"{PREPROCESSING}:_normalize_conversation", _unpack),
+    ),
 )
