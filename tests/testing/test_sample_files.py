@@ -70,6 +70,29 @@ def test_states_are_written_without_a_second_copy_of_the_sample(tmp_path, monkey
     }
 
 
+@pytest.mark.parametrize("files", FORMS.values(), ids=FORMS)
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(files, tmp_path, monkeypatch):
+    path = files.path(tmp_path, 0)
+    path.parent.mkdir(exist_ok=True)
+    files.write(path, sample(13))
+    before = path.read_bytes()
+
+    def half(content, file):
+        file.write(b"half")
+        raise OSError("no space")
+
+    def blocks(ids, states):
+        yield b"half"
+        raise OSError("no space")
+
+    monkeypatch.setattr(torch, "save", half)
+    monkeypatch.setattr(sample_files, "_blocks", blocks)
+    with pytest.raises(OSError, match="no space"):
+        files.write(path, sample(17))
+    assert path.read_bytes() == before
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+
+
 def test_files_of_speculators_own_client_carry_no_checksum_and_are_sound(tmp_path):
     path = tmp_path / "hs_0.safetensors"
     save_file({"hidden_states": torch.zeros(4, 3, 7), "token_ids": torch.arange(4)}, path)

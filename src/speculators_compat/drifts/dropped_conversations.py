@@ -21,7 +21,6 @@ def _count(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str,
     check_columns(raw)
     prepared = wrapped(*args, **kwargs)
     dropped = len(raw) - len(prepared)
-    # 0.7 asks the caller whether an empty data set is meant (allow_empty_output), and refuses it if not.
     if not len(prepared) and not accepts(sys.modules[PREPROCESSING].load_and_preprocess_dataset, "allow_empty_output"):
         raise _nothing_left(raw)
     if dropped:
@@ -30,6 +29,8 @@ def _count(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str,
             dropped,
             len(raw),
         )
+    if not len(prepared):  # 0.7 asks the caller whether that is meant (allow_empty_output), and refuses it if not
+        return prepared
     empty = sum(1 for mask in prepared.with_format("numpy")["loss_mask"] if not mask.any())
     if empty:
         log.warning(
