@@ -1,91 +1,67 @@
-"""A run folder as `prepare` and `extract` leave it, without an engine: the states come from transformers."""
+"""Prepared rows made by hand, which the extract step starts from, and speculators' own reader of rows and states."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import inspect
 from pathlib import Path
 from typing import Any
 
-# torch, datasets and speculators are imported by the functions: the environment without them must collect the tests.
-
-LAYERS = 5
-LAYER_IDS = [1, 2, 3, 4]
-
-
-def make_run(folder: Path, verifier: Path, count: int = 24, **train: Any):
-    """Write rows, states and vocabulary of ``count`` conversations; gives the configuration of the run."""
-    from speculators_compat.pipeline import vocab
-    from speculators_compat.pipeline.config import RunConfig
-    from speculators_compat.testing import conversation_rows, make_language
-
-    folder.mkdir(parents=True, exist_ok=True)
-    data = make_language(folder / "language.jsonl", count, seed=1)
-    config = RunConfig.model_validate(
-        {
-            "model": str(verifier),
-            "output": str(folder / "run"),
-            "trust_remote_code": True,
-            "seq_length": 256,
-            "layer_ids": LAYER_IDS,
-            "prepare": {"data": str(data), "num_proc": 1},
-            "vocab": {"draft_vocab_size": 384},
-            "train": {
-                "epochs": 2,
-                "train_ratio": 0.75,
-                "lr": 2e-3,
-                "total_seq_len": 256,
-                "num_workers": 0,
-                "warmup_steps": 1,
-                "draft": {"num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 32, "intermediate_size": 128},
-                **train,
-            },
-        }
-    )
-    rows = [{**row, "seq_len": len(row["input_ids"])} for row in conversation_rows(verifier, data)]
-    write_rows(config, rows)
-    write_states(config, verifier, rows)
-    vocab.run(config)
-    return config
+import speculators_compat
+from speculators_compat.pipeline import prepare
+from speculators_compat.pipeline.config import RunConfig
+from speculators_compat.store import write_json
+from speculators_compat.testing import random_prompts
+from speculators_compat.verifier import text_config
 
 
-def write_rows(config, rows: list[dict[str, Any]]) -> str:
-    """``prepared/`` as the prepare step leaves it."""
-    from datasets import Dataset
+def with_columns(input_ids: list[list[int]], loss_mask: list[list[int]]) -> Any:
+    """A data set with the columns that the trainers of speculators 0.5 and later read."""
+    speculators_compat.activate()  # datasets may need a drift to read its own rows
+    from datasets import Dataset, Features, Sequence, Value
 
-    from speculators_compat.pipeline import prepare
-    from speculators_compat.store import write_json
-
-    found = Dataset.from_list(rows).with_format("torch")
-    found.save_to_disk(str(config.prepared_dir / "rows"))
-    fingerprint = prepare.fingerprint(found)
-    write_json(
-        config.prepared_dir / "prepared.json", {"inputs": prepare._inputs(config), "fingerprint": fingerprint}
-    )
-    return fingerprint
+    ids = Sequence(Value("int64"))
+    columns = {"input_ids": input_ids, "loss_mask": loss_mask, "seq_len": [len(row) for row in input_ids]}
+    features = Features({"input_ids": ids, "loss_mask": ids, "seq_len": Value("int64")})
+    rows = Dataset.from_dict(columns, features=features)
+    rows.set_format(type="torch")
+    return rows
 
 
-def write_states(config, verifier: Path, rows: list[dict[str, Any]]) -> None:
-    """``data/`` as the extract step leaves it for the trainers of speculators 0.5 and later."""
+def write_rows(config: RunConfig, count: int, longest: int = 130) -> list[list[int]]:
+    """Put ``count`` rows of unequal lengths into a run folder, as the prepare step leaves them.
+
+    Returns:
+        Their token ids. Masks are 1 where the id is even.
+    """
+    lengths = [2 + (37 * index) % longest for index in range(count)]
+    prompts = random_prompts(text_config(config.verifier).vocab_size, lengths, seed=count)
+    rows = with_columns(prompts, [[int(token % 2 == 0) for token in prompt] for prompt in prompts])
+    rows.save_to_disk(str(config.prepared_dir / "rows"))
+    record = {"inputs": prepare._inputs(config), "fingerprint": prepare.fingerprint(rows)}
+    write_json(config.prepared_dir / "prepared.json", record)
+    return prompts
+
+
+def arrow_dataset(rows: Path, dtype: str, states: Path | None = None, validation_from: float = 0) -> Any:
+    """Upstream's data set (0.5 and later), told where the states are as that release is told.
+
+    Args:
+        rows: Prepared rows.
+        dtype: Of the states.
+        states: Their folder; None: in ``rows``.
+        validation_from: Share of the rows before the first one of the validation split; 0: all rows, without a split.
+    """
     import torch
-    from safetensors.torch import save_file
+    from speculators.train import data
 
-    from speculators_compat.pipeline.manifest import manifest_of
-    from speculators_compat.pipeline.prepare import load_rows
-    from speculators_compat.pipeline.verifier import check_run
-    from speculators_compat.store import SampleStore
-    from speculators_compat.testing import reference_hidden_states
-
-    _, fingerprint = load_rows(config)
-    store = SampleStore(config.data_dir, manifest_of(config, check_run(config), fingerprint, len(rows)))
-    states = reference_hidden_states(verifier, [row["input_ids"] for row in rows], LAYER_IDS)
-    folder = config.data_dir / "hidden_states"
-    folder.mkdir(parents=True)
-    with store.writing():
-        for index, (row, found) in enumerate(zip(rows, states, strict=True)):
-            ids, mask = (torch.tensor(row[name]) for name in ("input_ids", "loss_mask"))
-            stored = [layer.to(torch.bfloat16) for layer in found]
-            store.write(index, {"input_ids": ids, "loss_mask": mask, "hidden_states": stored})
-            content = {"hidden_states": torch.stack(stored, dim=1).contiguous(), "token_ids": ids}
-            save_file(content, folder / f"hs_{index}.safetensors")
-        store.write_lengths({index: len(row["input_ids"]) for index, row in enumerate(rows)})
-    assert asdict(store.manifest)
+    names = inspect.signature(data.ArrowDataset.__init__).parameters
+    options: dict[str, Any] = {"on_missing": "raise", "hidden_states_dtype": getattr(torch, dtype)}
+    if "train_ratio" in names:
+        options |= {"train_ratio": validation_from or 1.0, "split": "val" if validation_from else "train"}
+    else:
+        options["split_ratio"] = validation_from - 1 if validation_from else 1.0
+    if states and "hidden_states_path" in names:
+        options["hidden_states_path"] = states
+    elif states:
+        options["transfer"] = data.FileTransfer(states)
+    return data.ArrowDataset(256, rows, **options)
