@@ -18,19 +18,13 @@ FUSED = "speculators.losses.fused"
 
 def _with_a_new_list(kernel: Any) -> Any:
     """The tuned kernel, which gives its tunings in a list of their own whenever it is asked for them."""
-    kind = type(kernel)
 
-    class Tuned(kind):  # type: ignore[misc]
-        @property
-        def configs(self) -> list[Any]:
-            return list(vars(self)["configs"])
-
-        @configs.setter
-        def configs(self, value: list[Any]) -> None:
-            vars(self)["configs"] = value
+    def configs(self: Any) -> list[Any]:
+        return list(self.__dict__["configs"])
 
     tuned = copy.copy(kernel)
-    tuned.__class__ = Tuned
+    # A property comes before what the instance has under the same name.
+    tuned.__class__ = type("Tuned", (type(kernel),), {"configs": property(configs)})
     return tuned
 
 
