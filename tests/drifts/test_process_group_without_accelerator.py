@@ -13,8 +13,13 @@ from speculators.train import distributed
 distributed.maybe_setup_distributed()
 print("STARTED", distributed.get_rank(), distributed.get_world_size(), distributed.dist.get_backend())
 import torch
-model = torch.nn.Sequential(torch.nn.Linear(4, 4))
-model.layers = torch.nn.ModuleList([model[0]])
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList([torch.nn.Linear(4, 4)])
+    def forward(self, x):
+        return self.layers[0](x)
+model = Model()
 distributed.apply_fully_sharded(model)
 model(torch.ones(1, 4)).sum().backward()
 print("SHARDED")
