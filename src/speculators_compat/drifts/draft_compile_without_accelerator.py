@@ -9,6 +9,7 @@ from ._training import DRAFT_INIT, DRAFT_MODEL
 
 
 def eager_on_cpu(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Wrapper of a draft's compiled ``forward``: what was compiled, where the draft is on a CPU."""
     if instance.fc.weight.device.type != "cpu":
         return wrapped(*args, **kwargs)
     # torch.compile keeps the function it was given; bound methods pass attribute look-ups on to it.

@@ -6,8 +6,6 @@ from ..drift import Drift, substitute
 from ._text_configs import TextConfigs
 from ._training import CORE, DRAFT_INIT
 
-
-
 DRIFT = Drift(
     id="draft_verifier_config",
     title="The verifier's config is read as data, from its language model",

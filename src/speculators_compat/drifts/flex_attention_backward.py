@@ -11,6 +11,7 @@ ATTENTION = "speculators.models.eagle3.attention"
 
 
 def dense_on_cpu(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Wrapper of ``flex_attention``: :func:`dense_attention` for tensors on a CPU."""
     query, key, value = args
     if query.device.type != "cpu":
         return wrapped(*args, **kwargs)
@@ -43,6 +44,7 @@ def dense_attention(query: Any, key: Any, value: Any, mask_mod: Any, **options: 
 
 
 def is_refused() -> bool:
+    """Whether a draft can only be trained on a CPU, where torch refuses to."""
     if has_accelerator():
         return False  # training runs there, compiled, and a wrapper would stand in the compiler's way
     import torch

@@ -130,5 +130,3 @@ def epochs(config: RunConfig) -> list[int]:
     if not config.checkpoint_dir.is_dir():
         return []
     return sorted(int(folder.name) for folder in config.checkpoint_dir.iterdir() if folder.name.isdigit())
-
-

@@ -57,8 +57,8 @@ def decoder_config(config: RunConfig, verifier: Verifier, settings: Mapping[str,
     Args:
         config: The run.
         verifier: Its verifier.
-        settings: The trainer's own; from 0.7 on they limit attention to a window (``sliding_window``), but for the layers
-            in ``full_attention_indices``.
+        settings: The trainer's own; from 0.7 on they limit attention to a window (``sliding_window``), but for the
+            layers in ``full_attention_indices``.
 
     Returns:
         ``LlamaConfig`` for eagle3, ``Qwen3Config`` for the others, as upstream chooses.
@@ -70,7 +70,9 @@ def decoder_config(config: RunConfig, verifier: Verifier, settings: Mapping[str,
 
     fields = layer_fields(config.train.draft, verifier)
     if settings.get("sliding_window"):
-        fields |= _window(int(settings["sliding_window"]), settings["full_attention_indices"], config.train.draft.num_layers)
+        fields |= _window(
+            int(settings["sliding_window"]), settings["full_attention_indices"], config.train.draft.num_layers
+        )
     return LlamaConfig(**fields) if config.train.algorithm == "eagle3" else Qwen3Config(**fields)
 
 
@@ -88,9 +90,9 @@ def _window(size: int, full: Sequence[int], layers: int) -> dict[str, Any]:
 def mask_token(config: RunConfig, verifier: Verifier) -> int:
     """The token that stands for "not known yet" in drafts that predict a block at once.
 
-    In upstream's order (``resolve_mask_token_id`` of ``train/utils.py``): what ``train.options`` says, the tokenizer's own,
-    the first row of the embedding that no token uses, and, where the vocabulary is full, the token for padding, for
-    the end of the text, or for what is unknown.
+    In upstream's order (``resolve_mask_token_id`` of ``train/utils.py``): what ``train.options`` says, the tokenizer's
+    own, the first row of the embedding that no token uses, and, where the vocabulary is full, the token for padding,
+    for the end of the text, or for what is unknown.
 
     Args:
         config: The run.

@@ -14,7 +14,6 @@ from .config import RunConfig
 from .splits import split, splits
 from .summary import read_step, recorded_step
 from .train_metrics import METRICS, listening, result, validated_epochs
-from .train_options import check_options
 from .trainers import has_command, trains_on_rows
 from .training_run import TrainingRun, batch_sampler
 from .verifier import Verifier, check_run
@@ -116,7 +115,6 @@ def check(config: RunConfig) -> TrainingRun:
             split or to give every process a batch.
     """
     verifier = check_run(config)
-    check_options(config)
     files, lengths = _samples(config, verifier)
     checked = TrainingRun(config, verifier, _vocab(config, verifier.vocab_size), lengths, splits(config, files))
     if trains_on_rows():

@@ -93,7 +93,7 @@ def _seed(seed: int) -> None:
     import torch
 
     random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002 (upstream draws from the global generator)
+    np.random.seed(seed)  # upstream draws from the global generator
     torch.manual_seed(seed)
 
 

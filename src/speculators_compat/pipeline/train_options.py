@@ -69,8 +69,13 @@ DECIDED = frozenset(
 )
 """Options that would take the run off its own samples and checkpoints; they are not offered."""
 
-HARMLESS = frozenset({"checkpoint_freq", "deterministic_cuda", "log_dir", "log_freq", "logger", "max_steps", "run_name"})
+HARMLESS = frozenset(
+    {"checkpoint_freq", "deterministic_cuda", "log_dir", "log_freq", "logger", "max_steps", "run_name"}
+)
 """Options that may change when a run resumes."""
+
+WHOLE_VOCABULARY = frozenset({"dflash2"})
+"""https://github.com/vllm-project/speculators/blob/main/src/speculators/models/dflash2/core.py"""
 
 FROM_PARTS: dict[str, dict[str, dict[str, Any]]] = {
     "0.5": {
@@ -109,19 +114,21 @@ FROM_PARTS: dict[str, dict[str, dict[str, Any]]] = {
 EXAMPLE = "docs/pipeline.md lists the algorithms and says which options come from where."
 
 
-def check_options(config: RunConfig) -> None:
+def check_options(config: RunConfig, target_vocab_size: int) -> None:
     """Refuse an algorithm or an option that the installed trainer does not have. Nothing is imported for the defaults.
 
     Args:
         config: The run.
+        target_vocab_size: Of its verifier.
 
     Raises:
-        UsageError: Algorithm or option is unknown, is said by a field already, or a field asks for what the release
-            cannot do.
+        UsageError: Algorithm or option is unknown, does not go with the draft's vocabulary, is said by a field already,
+            or a field asks for what the release cannot do.
     """
     section = config.train
     if section.algorithm != EAGLE3:
         _check_algorithm(section.algorithm)
+        _check_vocabulary(config, target_vocab_size)
     if section.options:
         _check_names(section.options, known_options(section.algorithm))
     if has_schema():
@@ -159,7 +166,10 @@ def known_options(algorithm: str) -> dict[str, Any]:
     users: Mapping[str, Iterable[str]] = getattr(resolution, "_ALGORITHM_GROUP_USERS", {})
     config = TrainConfig(speculator_type=algorithm)
     foreign = {
-        name for group, who in users.items() if algorithm not in who for name in type(getattr(config, group)).model_fields
+        name
+        for group, who in users.items()
+        if algorithm not in who
+        for name in type(getattr(config, group)).model_fields
     }
     hidden = FIELD_OF.keys() | DECIDED | foreign
     return {name: value for name, value in config.flatten().items() if name not in hidden}
@@ -178,6 +188,16 @@ def _check_algorithm(algorithm: str) -> None:
             f"{', '.join(offered)}.",
             f"{algorithm!r}",
             EXAMPLE,
+        )
+
+
+def _check_vocabulary(config: RunConfig, target_vocab_size: int) -> None:
+    algorithm, size = config.train.algorithm, config.vocab.draft_vocab_size
+    if algorithm in WHOLE_VOCABULARY and size != target_vocab_size:
+        raise UsageError(
+            f"A draft of the kind {algorithm} has the verifier's whole vocabulary.",
+            f"vocab.draft_vocab_size {size} of {target_vocab_size} tokens",
+            f"Set vocab.draft_vocab_size: {target_vocab_size}.",
         )
 
 
