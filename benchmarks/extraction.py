@@ -367,6 +367,7 @@ def written(generator: Any, prompts: list[list[int]], where: Path, threads: int)
     import torch
 
     from speculators_compat.pipeline.extract import fill
+    from speculators_compat.sample_files import installed_form
     from speculators_compat.store import Manifest, SampleStore
 
     rows = [{"input_ids": torch.tensor(ids), "loss_mask": torch.ones(len(ids), dtype=torch.int64)} for ids in prompts]
@@ -376,7 +377,7 @@ def written(generator: Any, prompts: list[list[int]], where: Path, threads: int)
         sizes.append(size)
 
     with scratch(where) as folder:
-        manifest = Manifest("m", list(generator.layer_ids), "auto", "0", len(rows), 0, MAX_LEN, {})
+        manifest = Manifest("m", list(generator.layer_ids), "auto", "0", len(rows), 0, MAX_LEN, {}, installed_form())
         store = SampleStore(folder / "data", manifest)
         with store.writing():
             begun = time.monotonic()
@@ -468,20 +469,21 @@ def writers_job(job: dict[str, Any], report: Report) -> None:
     """Rate at which threads write samples to a RAM disk, the states being there already."""
     import torch
 
+    from speculators_compat.sample_files import FORMS
     from speculators_compat.store import Manifest, SampleStore
 
     states = [torch.randn(job["length"], job["shape"]["hidden_size"]).bfloat16() for _ in job["shape"]["layers"]]
     ids = torch.zeros(job["length"], dtype=torch.int64)
-    for threads in (1, 2, 4, 8, 12):
+    for form, threads in itertools.product(FORMS, (1, 2, 4, 8, 12)):
         with scratch(Path(job["ram"])) as folder:
-            manifest = Manifest("m", job["shape"]["layers"], "auto", "0", 256, 0, MAX_LEN, {})
+            manifest = Manifest("m", job["shape"]["layers"], "auto", "0", 256, 0, MAX_LEN, {}, form)
             store = SampleStore(folder / "data", manifest)
             sample = {"input_ids": ids, "loss_mask": ids, "hidden_states": states}
             write = partial(store.write, sample=sample)
             with store.writing(), ThreadPoolExecutor(threads) as pool:
                 begun = time.monotonic()
                 size = sum(pool.map(write, range(128)))
-                report.add(f"{threads} threads, GB/s", round(size / (time.monotonic() - begun) / 1e9, 2))
+                report.add(f"{form}, {threads} threads, GB/s", round(size / (time.monotonic() - begun) / 1e9, 2))
 
 
 JOBS = {

@@ -129,22 +129,25 @@ class Losses(logging.Handler):
             self.values.append(message["train"]["loss"])
 
 
-def prepare(
-    verifier: Path,
-    conversations: list,
-    folder: Path,
-    *,
-    length: int = 256,
-    processes: int | None = None,
-    column: str = "conversations",
-    **options,
-):
+def prepare(verifier: Path, conversations: list, folder: Path, *, column: str = "conversations", **options):
     """Upstream's preparation of some conversations; gives the rows and the tokenizer."""
+    return prepare_rows(verifier, [{column: turns} for turns in conversations], folder, **options)
+
+
+def prepare_rows(
+    verifier: Path, given: list, folder: Path, *, length: int = 256, processes: int | None = None, **options
+):
+    """Upstream's preparation of the rows of a file; gives the prepared ones and the tokenizer."""
     from speculators.data_generation.preprocessing import load_and_preprocess_dataset
+
+    from speculators_compat.calls import accepts
 
     folder.mkdir(parents=True, exist_ok=True)
     data = folder / "data.jsonl"
-    data.write_text("".join(json.dumps({column: turns}) + "\n" for turns in conversations))
+    data.write_text("".join(json.dumps(row) + "\n" for row in given))
+    # What later releases ask for: remote code from 0.6 on, the count of tokens from 0.9 on.
+    newer = {"trust_remote_code": True, "skip_token_freq": False}
+    options |= {name: value for name, value in newer.items() if accepts(load_and_preprocess_dataset, name)}
     dataset, tokenizer = load_and_preprocess_dataset(
         str(verifier),
         str(data),

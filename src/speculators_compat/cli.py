@@ -30,6 +30,8 @@ app = typer.Typer(
 NEEDED = ("datasets", "speculators", "torch", "transformers", "vllm")
 DOCTOR = "`speculators-compat doctor` shows what is installed."
 
+ROWS_HELP = "Prepared rows, where they are neither in the folder nor in prepared/rows beside it."
+
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="Configuration; docs/pipeline.md lists it.")]
 
 
@@ -228,14 +230,15 @@ def install(
 
 @app.command("export")
 def export_(
-    source: Annotated[Path, typer.Argument(metavar="FOLDER", help="Extracted samples, data_<i>.pt.")],
+    source: Annotated[Path, typer.Argument(metavar="FOLDER", help="Extracted samples of either form.")],
     target: Annotated[Path, typer.Argument(metavar="NEW_FOLDER", help="Folder to make.")],
+    rows: Annotated[Path | None, typer.Option(help=ROWS_HELP)] = None,
 ) -> None:
     """Write extracted samples in the form that the trainers of speculators 0.5 and later read."""
     with _exit_codes():
         from .exchange import export
 
-        typer.echo(f"{export(source, target)} samples in {target}")
+        typer.echo(f"{export(source, target, rows)} samples in {target}")
 
 
 @app.command("import")
@@ -246,13 +249,14 @@ def import_(
     vllm_layer_ids: Annotated[
         str | None, typer.Option(metavar="2,30,58,61", help="Layers, where the folder does not say them.")
     ] = None,
+    rows: Annotated[Path | None, typer.Option(help=ROWS_HELP)] = None,
 ) -> None:
     """Write samples of speculators 0.5 and later as data_<i>.pt, which 0.3 and 0.4 train on."""
     with _exit_codes():
         from .exchange import import_ as convert
 
         layers = None if vllm_layer_ids is None else _integers("--vllm-layer-ids", vllm_layer_ids)
-        typer.echo(f"{convert(source, target, model, layers)} samples in {target}")
+        typer.echo(f"{convert(source, target, model, layers, rows)} samples in {target}")
 
 
 def _integers(option: str, text: str) -> list[int]:

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["AS_GIVEN", "Turn", "is_arrow_safe", "pack", "read_turns"]
+__all__ = ["AS_GIVEN", "Turn", "are_arrow_safe", "has_media", "pack", "read_turns", "unpack"]
 
 Turn = dict[str, Any]
 
 #: Key under which :func:`pack` keeps a whole turn as JSON.
 AS_GIVEN = "as_given"
+TOKENS = ("input_ids", "loss_mask")
+KEPT = ("conversations", *TOKENS)
 REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
 ROLES = {
     **dict.fromkeys(("user", "human"), "user"),
@@ -27,7 +29,7 @@ ROLES = {
 }
 
 
-def read_turns(conversation: Sequence[Any], turn_dropout: bool = False) -> list[Turn]:
+def read_turns(conversation: Sequence[Any], turn_dropout: bool = False, media: bool = False) -> list[Turn]:
     """Read a conversation into turns that every chat template understands.
 
     Args:
@@ -36,6 +38,7 @@ def read_turns(conversation: Sequence[Any], turn_dropout: bool = False) -> list[
             ``thinking``, or in a ``<think>`` block at the start of its content.
         turn_dropout: Keep only a random number of first turns, through the end of an assistant turn (as speculators
             does, from the global random generator).
+        media: Keep content with parts that are not text as it is, for a caller that can show them to the verifier.
 
     Returns:
         One dictionary a turn: ``role`` (``system``, ``user``, ``assistant``, ``tool``), ``content`` (text), and where
@@ -48,33 +51,62 @@ def read_turns(conversation: Sequence[Any], turn_dropout: bool = False) -> list[
     """
     if not conversation:
         raise ValueError("it has no turns")
-    turns = [_turn(given, number) for number, given in enumerate(conversation, 1)]
+    turns = [_turn(given, number, media) for number, given in enumerate(conversation, 1)]
     _name_tool_calls(turns)
     return _first_turns(turns) if turn_dropout else turns
 
 
-def is_arrow_safe(row: Mapping[str, Any]) -> bool:
-    """Whether an Arrow table keeps a row as it is.
-
-    A column has one type there: tool arguments of two shapes are merged into one with nulls, and text beside lists of
-    parts is an error.
+def has_media(turn: Mapping[str, Any]) -> bool:
+    """Whether a turn's content has parts that are not text.
 
     Args:
-        row: A row of a JSON file.
+        turn: A turn with ``content``.
     """
-    return not row.get("tools") and not any(map(_is_nested, _conversation(row)))
+    content = turn.get("content")
+    return isinstance(content, list) and any(isinstance(part, dict) and _kind(part) != "text" for part in content)
+
+
+def are_arrow_safe(rows: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether an Arrow table keeps the rows of a file as they are.
+
+    A column has one type there: tool arguments of two shapes are merged into one with nulls, and text beside lists of
+    parts, or a number beside text, is an error.
+
+    Args:
+        rows: Rows of JSON files.
+    """
+    kinds: dict[str, type] = {}
+    for row in rows:
+        if row.get("tools") or any(map(_is_nested, _conversation(row))):
+            return False
+        for key, value in row.items():
+            if value is None or (isinstance(value, list) and key in KEPT):
+                continue
+            if isinstance(value, dict | list) or kinds.setdefault(key, type(value)) is not type(value):
+                return False
+    return True
 
 
 def pack(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row for an Arrow table: each turn as JSON under :data:`AS_GIVEN`, ``tools`` as JSON.
+    """A row for an Arrow table: each turn as JSON under :data:`AS_GIVEN`, everything else but token ids as JSON.
 
     Args:
         row: A row of a JSON file.
     """
-    packed = {key: row[key] for key in ("input_ids", "loss_mask") if key in row}
-    packed["conversations"] = [{AS_GIVEN: json.dumps(turn, ensure_ascii=False)} for turn in _conversation(row)]
-    packed["tools"] = json.dumps(row["tools"], ensure_ascii=False) if row.get("tools") else None
+    packed: dict[str, Any] = {key: json.dumps(value, ensure_ascii=False) for key, value in row.items() if value}
+    packed |= {key: row[key] for key in TOKENS if key in row}
+    if "conversations" in row:
+        packed["conversations"] = [{AS_GIVEN: json.dumps(turn, ensure_ascii=False)} for turn in _conversation(row)]
     return packed
+
+
+def unpack(turn: Any) -> Any:
+    """A turn as the file has it.
+
+    Args:
+        turn: A turn of a row of an Arrow table, packed or not.
+    """
+    return json.loads(turn[AS_GIVEN]) if isinstance(turn, dict) and turn.get(AS_GIVEN) else turn
 
 
 def _conversation(row: Mapping[str, Any]) -> list[Any]:
@@ -83,12 +115,11 @@ def _conversation(row: Mapping[str, Any]) -> list[Any]:
 
 
 def _is_nested(turn: Any) -> bool:
-    return not isinstance(turn, dict) or any(isinstance(value, dict | list) for value in turn.values())
+    return not isinstance(turn, dict) or not all(value is None or isinstance(value, str) for value in turn.values())
 
 
-def _turn(given: Any, number: int) -> Turn:
-    if isinstance(given, dict) and given.get(AS_GIVEN):
-        given = json.loads(given[AS_GIVEN])
+def _turn(given: Any, number: int, media: bool) -> Turn:
+    given = unpack(given)
     if not isinstance(given, dict):
         raise ValueError(f"turn {number} is not a table of keys")
     # Rows of one Arrow table have the same keys: those that a turn lacks are None.
@@ -97,7 +128,9 @@ def _turn(given: Any, number: int) -> Turn:
     role = ROLES.get(name.lower()) if isinstance(name, str) else None
     if role is None:
         raise ValueError(f"turn {number} has the role {name!r}")
-    turn: Turn = {"role": role, "content": _text(fields.get("content", fields.get("value", "")), number)}
+    turn: Turn = {"role": role, "content": fields.get("content", fields.get("value", ""))}
+    if not (media and has_media(turn)):
+        turn["content"] = _text(turn["content"], number)
     turn |= {key: str(fields[key]) for key in ("name", "tool_call_id") if fields.get(key)}
     return turn | _assistant(fields, turn, number) if role == "assistant" else turn
 
@@ -111,12 +144,17 @@ def _text(content: Any, number: int) -> str:
     texts = []
     for part in content:
         text = part.get("text") if isinstance(part, dict) else part
-        kind = part.get("type", "text") if isinstance(part, dict) else "text"
+        kind = _kind(part) if isinstance(part, dict) else "text"
         if kind != "text" or not isinstance(text, str):
             # An image is not in the token ids, and states without it would be of another prompt.
             raise ValueError(f"turn {number} has a content part of type {kind!r}; only text can be prepared")
         texts.append(text)
     return "".join(texts)
+
+
+def _kind(part: Mapping[str, Any]) -> Any:
+    # Parts of one Arrow table have the same keys: a type that is absent is None.
+    return part.get("type") or "text"
 
 
 def _assistant(fields: Mapping[str, Any], turn: Turn, number: int) -> Turn:

@@ -1,16 +1,15 @@
 """Extracted samples from the form of speculators 0.3 and 0.4 into that of 0.5 and later, and back.
 
-The old form is one ``data_<i>.pt`` a sample. The new one is a data set of the datasets library (``input_ids``,
-``loss_mask``, ``seq_len``) with ``hidden_states/hs_<i>.safetensors`` beside it (``hidden_states``, one tensor [tokens,
-layers, hidden], and ``token_ids``), row i of the one with file i of the other (speculators ``train/data.py``,
-``ArrowDataset``). Both hold the same states of the same layers, the last one before the final norm; only the layers'
-names differ by one.
+The files are described in :mod:`.sample_files`. The new form also has rows: a data set of the datasets library
+(``input_ids``, ``loss_mask``, ``seq_len``), row i of it beside file i of the states (speculators ``train/data.py``,
+``ArrowDataset``). What ``export`` makes has both in one folder, which is ``--data-path`` of speculators' own trainer;
+the pipeline keeps the rows in ``prepared/rows`` and the states in ``data``, and such a folder can be exported too. Both
+forms hold the same states of the same layers; only the layers' names differ by one.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -21,74 +20,88 @@ from . import activation, versions
 from .drift import UsageError
 from .layers import from_vllm_layer_ids, to_vllm_layer_ids
 from .pipeline.prepare import fingerprint
-from .store import DATA_CONFIG, MANIFEST, Manifest, SampleStore, atomic_file, write_json
+from .sample_files import FORMS, Outline, PtFiles, SampleError, SampleFiles, StateFiles
+from .store import DATA_CONFIG, LENGTHS, MANIFEST, Manifest, SampleStore, write_json
 
 __all__ = ["export", "import_"]
 
-STATES = "hidden_states"
+OLD, NEW = FORMS[PtFiles.form], FORMS[StateFiles.form]
+ROWS = Path("prepared", "rows")  # of a run folder, beside its data
 RECORD = "exchange.json"
 FREQUENCIES = "token_freq.pt"
-SAMPLE = re.compile(r"data_(\d+)\.pt")
 
 
-def export(source: Path, target: Path) -> int:
-    """Write a folder of ``data_<i>.pt`` in the new form.
+def export(source: Path, target: Path, rows: Path | None = None) -> int:
+    """Write extracted samples as one folder of the new form.
 
     Args:
-        source: A folder of this library's ``extract`` step, or of speculators' own script.
-        target: Folder to make.
+        source: A folder of this library's ``extract`` step, of either form, or of speculators' own script for the old.
+        target: Folder to make; it is one of this library's too, with a manifest of the new form where the source has
+            one. ``data_config.json`` stays as the extraction wrote it.
+        rows: Prepared rows of a folder that is of the new form already, whose masks are there; None: in the folder
+            itself, or ``prepared/rows`` beside it, as in a run folder.
 
     Returns:
         Number of samples.
 
     Raises:
-        UsageError: Samples are missing or unreadable, their layers are not known, or the target exists.
+        UsageError: Samples are missing or unreadable, their layers or rows are not known or others, or the target
+            exists.
     """
     activation.activate()  # datasets may need a drift to read its own rows
     layer_ids = _layer_ids(source)
-    files = _sample_files(source)
-    with _new_folder(target) as folder:
-        (folder / STATES).mkdir()
-        with tempfile.TemporaryDirectory(dir=folder.parent) as cache:
-            _write_states(files, folder / STATES, len(layer_ids))
-            rows = _dataset(files, cache)
-            rows.save_to_disk(str(folder))
-        _count_tokens(rows, folder / FREQUENCIES)
+    old = _is_old(source)
+    files = _sample_files(OLD if old else NEW, source)
+    with _new_folder(target) as folder, tempfile.TemporaryDirectory(dir=target.parent) as cache:
+        (folder / NEW.folder).mkdir()
+        if old:
+            _write_states(files, folder, len(layer_ids))
+        else:
+            _copy_states(files, folder, _own_rows(source, rows), len(layer_ids))
+        made = _dataset(files if old else [], None if old else _rows_folder(source, rows), cache)
+        made.save_to_disk(str(folder))
+        _count_tokens(made, folder / FREQUENCIES)
         write_json(folder / RECORD, {"layer_ids": layer_ids, "vllm_layer_ids": to_vllm_layer_ids(layer_ids)})
-        _copy(source, folder, (MANIFEST, DATA_CONFIG))
+        _copy(source, folder, (DATA_CONFIG, LENGTHS))
+        own = _json(source / MANIFEST)
+        if own:
+            write_json(folder / MANIFEST, {**own, "form": NEW.form})
     return len(files)
 
 
-def import_(source: Path, target: Path, model: str | None = None, vllm_layer_ids: Sequence[int] | None = None) -> int:
+def import_(
+    source: Path,
+    target: Path,
+    model: str | None = None,
+    vllm_layer_ids: Sequence[int] | None = None,
+    rows: Path | None = None,
+) -> int:
     """Write a folder of the new form as ``data_<i>.pt``.
 
     Args:
-        source: A prepared folder with its ``hidden_states``.
+        source: A prepared folder with its ``hidden_states``, or the ``data`` folder of a run.
         target: Folder to make.
         model: The verifier; needed where the folder does not say it (it was not made by :func:`export`).
         vllm_layer_ids: The layers of the states in vLLM's convention, the last one included; needed as ``model`` is.
+        rows: Prepared rows; None: as :func:`export`.
 
     Returns:
         Number of samples.
 
     Raises:
-        UsageError: States are missing, of other tokens than the rows, or of unknown layers; or the target exists.
+        UsageError: Rows or states are missing, of other tokens than each other, or of unknown layers; or the target
+            exists.
     """
-    from datasets import load_from_disk
-
     activation.activate()
-    if not (source / "state.json").is_file():
-        raise UsageError("The new form is a prepared data set.", f"no state.json in {source}", "Name its folder.")
-    rows = load_from_disk(str(source))
-    rows.set_format(type="torch", columns=["input_ids", "loss_mask"])
-    manifest = _manifest(source, rows, model, vllm_layer_ids)
+    found = _own_rows(source, rows)
+    manifest = _manifest(source, found, model, vllm_layer_ids)
     with _new_folder(target) as folder:
         store = SampleStore(folder, manifest)
         with store.writing():
-            lengths = {index: _import_one(source, store, index, row) for index, row in enumerate(rows)}
+            lengths = {index: _import_one(source, store, index, row) for index, row in enumerate(found)}
             store.write_lengths(lengths)
         _copy(source, folder, (DATA_CONFIG,))
-    return len(rows)
+    return len(found)
 
 
 class _new_folder:  # noqa: N801 (used as a function)
@@ -127,9 +140,17 @@ def _layer_ids(source: Path) -> list[int]:
     )
 
 
-def _sample_files(source: Path) -> list[Path]:
+def _is_old(source: Path) -> bool:
+    """Whether a folder is of the old form: as its manifest says, or by the files it has."""
+    manifest = _json(source / MANIFEST)
+    if manifest:
+        return bool(manifest.get("form", OLD.form) == OLD.form)
+    return not NEW.found(source)
+
+
+def _sample_files(form: SampleFiles, source: Path) -> list[Path]:
     """The files in the order of their numbers, without a gap: row i of the new form must be sample i."""
-    found = {int(match[1]): path for path in source.iterdir() if (match := SAMPLE.fullmatch(path.name))}
+    found = form.found(source)
     manifest = _json(source / MANIFEST)
     count = manifest.get("num_samples", 0) if manifest else max(found, default=-1) + 1
     missing = [index for index in range(count) if index not in found]
@@ -137,53 +158,100 @@ def _sample_files(source: Path) -> list[Path]:
         raise UsageError(
             "Every sample must be there.", f"{len(missing)} of {count} missing in {source}", "Extract them first."
         )
-    return [found[index] for index in sorted(found)]
+    return list(found.values())
 
 
-def _write_states(files: list[Path], folder: Path, num_layers: int) -> None:
-    import torch
-    from safetensors.torch import save
-
-    for index, path in enumerate(files):
-        sample = _load(path)
-        layers = sample[STATES]
-        if len(layers) != num_layers:
-            raise UsageError(
-                f"Every sample must have {num_layers} layers.", f"{len(layers)} in {path.name}", "Extract it again."
-            )
-        states = {STATES: torch.stack(list(layers), dim=1), "token_ids": sample["input_ids"].contiguous()}
-        with atomic_file(folder / f"hs_{index}.safetensors") as file:
-            file.write(save(states))
-
-
-def _load(path: Path) -> dict[str, Any]:
-    import torch
-
-    try:
-        sample: dict[str, Any] = torch.load(path, mmap=True, weights_only=True, map_location="cpu")
-    except Exception as error:  # a damaged archive shows in many ways
+def _rows_folder(source: Path, given: Path | None) -> Path:
+    """Where the prepared rows of a folder of the new form are."""
+    places = [given] if given else [source, source.parent / ROWS]
+    found = next((place for place in places if (place / "state.json").is_file()), None)
+    if found is None:
         raise UsageError(
-            "Every sample must be readable.", f"{path.name}: {type(error).__name__}", "Extract it again."
-        ) from error
-    return sample
+            "The new form is a prepared data set, and files of states beside it.",
+            f"no state.json in {' or '.join(map(str, places))}",
+            "Name the rows' folder with --rows.",
+        )
+    return found
 
 
-def _rows(files: list[str]) -> Iterator[dict[str, Any]]:
-    for file in files:
-        sample = _load(Path(file))
-        ids, mask = sample["input_ids"], sample["loss_mask"]
+def _own_rows(source: Path, given: Path | None) -> Any:
+    """The prepared rows of a folder of the new form, ids and masks as tensors."""
+    from datasets import load_from_disk
+
+    found = _rows_folder(source, given)
+    rows = load_from_disk(str(found))
+    rows.set_format(type="torch", columns=["input_ids", "loss_mask"])
+    recorded = _json(source / MANIFEST).get("dataset_fingerprint")
+    # Rows in the same folder may be cut, as samples of the old form may.
+    if found != source and recorded and recorded != fingerprint(rows):
+        raise UsageError(
+            "The rows must be those that the states were extracted from.",
+            f"other ids or masks in {found} than {source / MANIFEST} records",
+            "Name their folder with --rows.",
+        )
+    return rows
+
+
+def _write_states(files: list[Path], folder: Path, layers: int) -> None:
+    for index, path in enumerate(files):
+        sample = _read(OLD, path)
+        _check_shapes(sample, path, layers)
+        NEW.write(NEW.path(folder, index), sample)
+
+
+def _copy_states(files: list[Path], folder: Path, rows: Any, layers: int) -> None:
+    if len(files) != len(rows):
+        raise UsageError("Every row must have its states.", f"{len(files)} files, {len(rows)} rows", "Extract first.")
+    for index, (path, row) in enumerate(zip(files, rows, strict=True)):
+        sample = _read(NEW, path)
+        _check_ids(sample, row, path)
+        _check_shapes(sample, path, layers)
+        shutil.copyfile(path, NEW.path(folder, index))
+
+
+def _read(form: SampleFiles, path: Path) -> dict[str, Any]:
+    try:
+        return form.read(path)
+    except SampleError as error:
+        raise UsageError("Every sample must be readable.", f"{path.name}: {error}", "Extract it again.") from error
+
+
+def _check_ids(sample: dict[str, Any], row: dict[str, Any], path: Path) -> None:
+    import torch
+
+    if not torch.equal(sample["input_ids"], row["input_ids"]):
+        raise UsageError(
+            "States must be of the tokens of their row.", f"other token_ids in {path.name}", "Generate it again."
+        )
+
+
+def _check_shapes(sample: dict[str, Any], path: Path, layers: int) -> None:
+    problem = Outline.of(sample).problem(layers)
+    if problem:
+        raise UsageError(
+            f"Every sample must have {layers} layers with a state for each token.",
+            f"{problem} in {path.name}",
+            "Extract it again, or name the layers that were extracted.",
+        )
+
+
+def _pairs(files: list[str], rows: str | None) -> Iterator[dict[str, Any]]:
+    """Ids and mask of each sample: of the old form's files, or of the new form's rows."""
+    from datasets import load_from_disk
+
+    for row in load_from_disk(rows).with_format("torch") if rows else (_read(OLD, Path(file)) for file in files):
+        ids, mask = row["input_ids"], row["loss_mask"]
         yield {"input_ids": ids.tolist(), "loss_mask": mask.long().tolist(), "seq_len": len(ids)}
 
 
-def _dataset(files: list[Path], cache: str) -> Any:
+def _dataset(files: list[Path], rows: Path | None, cache: str) -> Any:
     from datasets import Dataset, Features, Sequence, Value
 
     ids = Sequence(Value("int64"))
     features = Features({"input_ids": ids, "loss_mask": ids, "seq_len": Value("int64")})
+    sources = {"files": [str(path) for path in files], "rows": str(rows) if rows else None}
     # Row after row through a cache on the disk: the samples of a large run do not fit into memory.
-    made = Dataset.from_generator(
-        _rows, features=features, cache_dir=cache, gen_kwargs={"files": [str(path) for path in files]}
-    )
+    made = Dataset.from_generator(_pairs, features=features, cache_dir=cache, gen_kwargs=sources)
     made.set_format(type="torch")  # the trainer compares tensors (ArrowDataset)
     return made
 
@@ -196,33 +264,20 @@ def _count_tokens(rows: Any, path: Path) -> None:
 
 
 def _import_one(source: Path, store: SampleStore, index: int, row: dict[str, Any]) -> int:
-    import torch
-    from safetensors.torch import load_file
-
-    path = source / STATES / f"hs_{index}.safetensors"
+    path = NEW.path(source, index)
     if not path.is_file():
         raise UsageError("Every row must have its states.", f"no {path.name}", "Generate them first.")
-    found = load_file(path)
-    states, ids = found[STATES], found["token_ids"]
-    if not torch.equal(ids, row["input_ids"]):
-        raise UsageError(
-            "States must be of the tokens of their row.", f"other token_ids in {path.name}", "Generate it again."
-        )
-    if states.shape[:2] != (len(ids), len(store.manifest.layer_ids)):
-        raise UsageError(
-            f"States must be [tokens, {len(store.manifest.layer_ids)} layers, hidden].",
-            f"{tuple(states.shape)} for {len(ids)} tokens in {path.name}",
-            "Name the layers that were generated.",
-        )
-    mask = row["loss_mask"].long()  # 0.5 stores some masks as bool
-    store.write(index, {"input_ids": ids.long(), STATES: list(states.unbind(1)), "loss_mask": mask})
-    return len(ids)
+    sample = _read(NEW, path)
+    _check_ids(sample, row, path)
+    _check_shapes(sample, path, len(store.manifest.layer_ids))
+    store.write(index, {**sample, "loss_mask": row["loss_mask"].long()})  # 0.5 stores some masks as bool
+    return len(sample["input_ids"])
 
 
 def _manifest(source: Path, rows: Any, model: str | None, vllm_layer_ids: Sequence[int] | None) -> Manifest:
     own = _json(source / MANIFEST)
     if own:
-        return Manifest(**own)
+        return Manifest(**{**own, "form": OLD.form})
     recorded = _json(source / RECORD)
     layer_ids = from_vllm_layer_ids(vllm_layer_ids) if vllm_layer_ids else recorded.get("layer_ids")
     if not model or not layer_ids:

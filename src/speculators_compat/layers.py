@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Sequence
 
 from .drift import UsageError
+from .sample_files import PtFiles, installed_form
 
 __all__ = ["ascend_to_last", "check_layer_ids", "default_layer_ids", "from_vllm_layer_ids", "to_vllm_layer_ids"]
 
@@ -29,23 +30,30 @@ def default_layer_ids(num_layers: int) -> list[int]:
     return [2, num_layers // 2, num_layers - 3, num_layers - 1]
 
 
-def check_layer_ids(layer_ids: Sequence[int], num_layers: int) -> None:
+def check_layer_ids(layer_ids: Sequence[int], num_layers: int, form: str | None = None) -> None:
     """Refuse layers from which no draft can be trained or served.
 
     Args:
         layer_ids: In speculators' convention.
         num_layers: Number of decoder layers of the verifier.
+        form: Of the samples, as the trainer takes them; None: that of the installed speculators.
 
     Raises:
-        UsageError: Not four layers, not ascending, out of range, or the last one is not the
-            verifier's last layer: ``Eagle3DraftModel`` takes three input states, vLLM collects them
-            in ascending order, and the trainer reads its targets from the last state.
+        UsageError: Not ascending, out of range, or the last one is not the verifier's last layer: vLLM collects states
+            in ascending order, and every trainer reads its targets from the last of them. Or their number is none that
+            the trainer takes: four on speculators 0.3 and 0.4, whose ``fc`` is made for three input states
+            (https://github.com/vllm-project/speculators/blob/v0.4.0.1/src/speculators/models/eagle3/core.py); two or
+            more from 0.5 on.
     """
     ids = list(layer_ids)
-    if len(ids) == 4 and ascend_to_last(ids, num_layers):
+    four = (form or installed_form()) == PtFiles.form
+    number, why = (
+        ("four", ": the fc of speculators 0.3 and 0.4 takes three input states") if four else ("two or more", "")
+    )
+    if (len(ids) == 4 if four else len(ids) >= 2) and ascend_to_last(ids, num_layers):
         return
     raise UsageError(
-        f"Layers must be four ascending ids that end with the last layer, {num_layers - 1}.",
+        f"Layers must be {number} ascending ids that end with the last layer, {num_layers - 1}{why}.",
         f"{ids} for a verifier with {num_layers} layers",
         "Set layer_ids: the state after layer k is k; upstream's rule needs 7 layers or more.",
     )

@@ -46,7 +46,8 @@ def turn_mask(ids: Sequence[int], assistant_id: int, middle_id: int, end_id: int
 def without_thinking(ids: Sequence[int], mask: Sequence[int], open_id: int, close_id: int) -> list[int]:
     """Take thinking blocks, their two tokens included, out of a mask.
 
-    A block that is not closed ends with the trainable run it began in: a truncated sample, or an answer that was
+    A block may begin right before the trainable run, where the prompt opens it for the verifier (speculators 0.8 and
+    later). One that is not closed ends with the trainable run it began in: a truncated sample, or an answer that was
     stopped in its thoughts.
 
     Args:
@@ -59,11 +60,12 @@ def without_thinking(ids: Sequence[int], mask: Sequence[int], open_id: int, clos
         The new mask; nothing that was 0 becomes 1.
     """
     result = []
-    thinking = False
+    thinking = opened = False
     for token, weight in zip(ids, mask, strict=True):
-        thinking = bool(weight) and (thinking or token == open_id)
+        thinking = bool(weight) and (thinking or opened or token == open_id)
         result.append(0 if thinking else int(weight))
         thinking = thinking and token != close_id
+        opened = token == open_id
     return result
 
 

@@ -1,26 +1,23 @@
 """The extracted-data folder: a manifest, one file per sample, and its verification.
 
-The folder holds what speculators' trainer reads, ``data_{i}.pt`` with sample i of the prepared
-rows, and nothing else whose name ends in "pt", because ``list_files`` (speculators
-``train/data.py``) takes every such name for a sample. A file is complete or absent: it is written
-under another name, flushed to the disk, and renamed.
+The folder holds what the trainer of one release of speculators reads, in the form that :mod:`.sample_files` describes
+and the manifest names, with sample i of the prepared rows in file i. Nothing else in it has a name that ends in "pt",
+because ``list_files`` (speculators ``train/data.py``) takes every such name for a sample.
 """
 
 from __future__ import annotations
 
 import fcntl
 import json
-import os
-import platform
-import re
-import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from .atomic import PARTIAL, atomic_file, write_json
 from .drift import UsageError
+from .sample_files import FORMS, Outline, PtFiles, SampleError, SampleFiles
 from .shard import Shard
 
 __all__ = ["Manifest", "SampleStore", "atomic_file", "verify", "write_json"]
@@ -29,41 +26,6 @@ MANIFEST = "manifest.json"
 LENGTHS = "sample_lengths.json"
 DATA_CONFIG = "data_config.json"
 LOCK = ".lock"
-PARTIAL = ".partial-"
-
-
-@contextmanager
-def atomic_file(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file that appears under its name only once it is complete and on the disk.
-
-    Args:
-        path: Final name.
-
-    Yields:
-        A binary file to write to. If the block raises, nothing is left behind.
-
-    Raises:
-        OSError: Writing failed.
-    """
-    # Host and process keep writers apart; the name must not end in "pt" even while it is being written.
-    partial = path.with_name(f"{PARTIAL}{path.name}.{platform.node()}.{os.getpid()}")
-    try:
-        with partial.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            partial.unlink()
-        raise
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write JSON atomically, creating the folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_file(path) as file:
-        file.write(json.dumps(content, indent=2).encode() + b"\n")
 
 
 @dataclass(frozen=True)
@@ -80,6 +42,11 @@ class Manifest:
         seq_length: Longest sample in tokens.
         versions: Installed releases by name (vllm, speculators, torch, transformers,
             speculators_compat).
+        form: Of the sample files, a name of :data:`~speculators_compat.sample_files.FORMS`. Manifests of before there
+            were two do not say it.
+
+    Raises:
+        ValueError: There is no such form.
     """
 
     model: str
@@ -90,6 +57,11 @@ class Manifest:
     seed: int
     seq_length: int
     versions: dict[str, str]
+    form: str = PtFiles.form
+
+    def __post_init__(self) -> None:
+        if self.form not in FORMS:
+            raise ValueError(f"form: {self.form!r}, not one of {', '.join(FORMS)}")
 
     def differences(self, other: Manifest) -> list[str]:
         """Fields that differ, as ``name: mine, theirs`` lines."""
@@ -113,7 +85,7 @@ class SampleStore:
     """
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
-        self.folder, self.manifest = folder, manifest
+        self.folder, self.manifest, self.files = folder, manifest, FORMS[manifest.form]
         _refuse_other(folder, manifest)
 
     @classmethod
@@ -142,13 +114,14 @@ class SampleStore:
         Raises:
             UsageError: Another process is writing to the folder, or to this part of it.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
+        samples = self.folder / self.files.folder
+        samples.mkdir(parents=True, exist_ok=True)
         with ExitStack() as held:
             held.enter_context(_locked(self.folder / LOCK, fcntl.LOCK_SH if shard else fcntl.LOCK_EX))
             if shard:
                 held.enter_context(_locked(self.folder / f"{LOCK}-{shard}", fcntl.LOCK_EX))
-            for leftover in self.folder.glob(f"{PARTIAL}*"):
-                if shard is None or _belongs(leftover, shard):
+            for leftover in {*self.folder.glob(f"{PARTIAL}*"), *samples.glob(f"{PARTIAL}*")}:
+                if shard is None or _belongs(leftover, self.files, shard):
                     leftover.unlink()
             if not (self.folder / MANIFEST).exists():
                 write_json(self.folder / MANIFEST, asdict(self.manifest))
@@ -156,7 +129,7 @@ class SampleStore:
 
     def path(self, index: int) -> Path:
         """File of sample ``index``."""
-        return self.folder / f"data_{index}.pt"
+        return self.files.path(self.folder, index)
 
     def write(self, index: int, sample: Mapping[str, Any]) -> int:
         """Write one sample.
@@ -164,27 +137,20 @@ class SampleStore:
         Args:
             index: Row of the prepared data.
             sample: ``input_ids`` int64 [tokens], ``loss_mask`` int64 [tokens], ``hidden_states``
-                list of [tokens, hidden], one per layer of the manifest.
+                list of [tokens, hidden], one per layer of the manifest; views do.
 
         Returns:
             Bytes on the disk.
 
         Raises:
-            ValueError: Lengths or layer count do not agree with each other; nothing is written.
+            ValueError: Lengths or layer count do not agree with each other, or the form has no place for the states'
+                dtype; nothing is written.
             OSError: Writing failed; nothing is left behind.
         """
-        import torch
-
-        content = {
-            "input_ids": _owned(sample["input_ids"]),
-            "hidden_states": [_owned(state) for state in sample["hidden_states"]],
-            "loss_mask": _owned(sample["loss_mask"]),
-        }
-        problem = self._problem(content)
+        problem = Outline.of(sample).problem(len(self.manifest.layer_ids))
         if problem:
             raise ValueError(f"sample {index}: {problem}")
-        with atomic_file(self.path(index)) as file:
-            torch.save(content, file)
+        self.files.write(self.path(index), sample)
         return self.path(index).stat().st_size
 
     def length(self, index: int, input_ids: Any = None) -> int | None:
@@ -200,17 +166,17 @@ class SampleStore:
         """
         import torch
 
-        if not self.path(index).exists():
-            return None
         try:
-            content = torch.load(self.path(index), mmap=True, weights_only=True, map_location="cpu")
-            if self._problem(content):
+            outline = self.files.outline(self.path(index))
+        except SampleError:  # whatever is wrong with the file, the sample is extracted again
+            return None
+        ids = outline.input_ids
+        if outline.problem(len(self.manifest.layer_ids)):
+            return None
+        if input_ids is not None:
+            wanted = torch.as_tensor(input_ids)
+            if not torch.equal(ids, wanted[: len(ids)] if self.files.may_be_cut else wanted):
                 return None
-        except Exception:  # whatever is wrong with the file, the sample is extracted again
-            return None
-        ids = content["input_ids"]
-        if input_ids is not None and not torch.equal(ids, torch.as_tensor(input_ids)[: len(ids)]):
-            return None
         return int(ids.shape[0])
 
     def lengths(self, ids_of: Callable[[int], Any] | None = None) -> dict[int, int]:
@@ -230,23 +196,6 @@ class SampleStore:
         """Write ``sample_lengths.json``; speculators 0.4 reads it instead of guessing."""
         write_json(self.folder / LENGTHS, {str(index): lengths[index] for index in sorted(lengths)})
 
-    def _problem(self, content: Any) -> str:
-        """What is wrong with a sample's shapes and dtypes, or an empty string."""
-        import torch
-
-        ids, mask, states = content["input_ids"], content["loss_mask"], content["hidden_states"]
-        if ids.dtype != torch.int64 or mask.dtype != torch.int64:
-            return f"ids and mask must be int64, they are {ids.dtype} and {mask.dtype}"
-        if ids.dim() != 1 or ids.shape != mask.shape:
-            return f"the mask covers {tuple(mask.shape)} of {tuple(ids.shape)} tokens"
-        if len(states) != len(self.manifest.layer_ids):
-            return f"{len(states)} states for {len(self.manifest.layer_ids)} layers"
-        if any(state.dim() != 2 or state.shape[0] != ids.shape[0] for state in states):
-            return f"states {[tuple(state.shape) for state in states]} for {ids.shape[0]} tokens"
-        if len({(state.shape[1], state.dtype) for state in states}) != 1:
-            return "the layers' states differ in width or dtype"
-        return ""
-
 
 def verify(folder: Path) -> list[str]:
     """Read every sample of a folder in full.
@@ -255,8 +204,8 @@ def verify(folder: Path) -> list[str]:
         folder: A folder written by :class:`SampleStore`.
 
     Returns:
-        One line per problem: missing, unreadable, damaged (the archive's checksums), wrong shape,
-        or states that are not finite. Empty if the folder is sound.
+        One line per problem: missing, unreadable, damaged (the file's checksums), wrong shape, or states that are not
+        finite. Empty if the folder is sound.
 
     Raises:
         UsageError: The folder has no readable manifest.
@@ -277,19 +226,15 @@ def _check_sample(store: SampleStore, index: int, recorded: int | None) -> str:
     path = store.path(index)
     if not path.exists():
         return "missing"
-    try:
-        with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()
-    except (OSError, zipfile.BadZipFile) as error:
-        return f"unreadable ({error})"
-    if damaged:
-        return f"damaged (checksum of {damaged})"
+    damage = store.files.damage(path)
+    if damage:
+        return damage
     tokens = store.length(index)
     if tokens is None:
         return "not a sample of this manifest"
     if recorded != tokens:
         return f"{tokens} tokens, {recorded} in {LENGTHS}"
-    states = torch.load(path, mmap=True, weights_only=True, map_location="cpu")["hidden_states"]
+    states = store.files.read(path)["hidden_states"]
     return "" if all(bool(torch.isfinite(state).all()) for state in states) else "states are not finite"
 
 
@@ -307,10 +252,11 @@ def _locked(path: Path, how: int) -> Iterator[None]:
         yield
 
 
-def _belongs(unfinished: Path, shard: Shard) -> bool:
-    """Whether an unfinished file is a sample of this part."""
-    found = re.match(rf"{re.escape(PARTIAL)}data_(\d+)\.pt\.", unfinished.name)
-    return found is not None and shard.owns(int(found[1]))
+def _belongs(unfinished: Path, files: SampleFiles, shard: Shard) -> bool:
+    """Whether an unfinished file is a sample of this part; its name goes on with the writer's host and process."""
+    words = unfinished.name.removeprefix(PARTIAL).split(".")
+    index = files.index(".".join(words[:2]))
+    return index is not None and shard.owns(index)
 
 
 def _recorded_lengths(folder: Path) -> dict[str, int]:
@@ -338,10 +284,11 @@ def _read_manifest(folder: Path) -> Manifest | None:
 def _refuse_other(folder: Path, manifest: Manifest) -> None:
     there = _read_manifest(folder)
     if there is None:
-        if any(folder.glob("*pt")):
+        # Any name that speculators up to 0.7 would take for a sample, or a sample of the other form.
+        if any(folder.glob("*pt")) or any(files.found(folder) for files in FORMS.values()):
             raise UsageError(
                 "Samples are only added to a folder whose manifest says what they were made from.",
-                f"files ending in 'pt' but no {MANIFEST} in {folder}",
+                f"samples, or other files ending in 'pt', but no {MANIFEST} in {folder}",
                 "Use another output folder.",
             )
         return
@@ -352,11 +299,3 @@ def _refuse_other(folder: Path, manifest: Manifest) -> None:
             "; ".join(differences),
             "Use another output folder, or go back to its settings. Nothing was changed.",
         )
-
-
-def _owned(tensor: Any) -> Any:
-    """The tensor with a storage of its own: torch.save writes a view's whole storage."""
-    tensor = tensor.detach().cpu().contiguous()
-    if tensor.untyped_storage().nbytes() != tensor.numel() * tensor.element_size():
-        return tensor.clone()
-    return tensor

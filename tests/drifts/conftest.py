@@ -68,6 +68,16 @@ def tiny_kimi(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def training_run(tmp_path_factory):
+    """A small run that is ready to train."""
+    from tests.training_runs import make_run, make_verifier
+
+    folder = tmp_path_factory.mktemp("training")
+    with shim():
+        return make_run(folder / "base", make_verifier(folder / "kimi"), epochs=1)
+
+
+@pytest.fixture(scope="session")
 def run_generator(tiny_llama):
     """Run the generator twice without the named drifts."""
 

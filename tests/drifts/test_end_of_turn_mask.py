@@ -3,9 +3,9 @@ import pytest
 from speculators_compat.drifts.end_of_turn_mask import DRIFT
 from speculators_compat.testing import make_llama
 from tests.drafts import prepare
-from tests.support import shim
+from tests.support import applies, shim
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, applies(DRIFT)]
 
 TURNS = [
     {"role": "user", "content": "one"},

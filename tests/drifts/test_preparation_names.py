@@ -8,14 +8,24 @@ from tests.drifts.fakes import fake_speculators, run_beside
 #: As in 0.6: one list of paths, the rest by keyword.
 FUNCTION = """
 def load_and_preprocess_dataset(target_model_path, train_data_paths, *, seq_length, seed=0, token_freq_path="t"{more}):
+    print("CACHE", load_raw_dataset(train_data_paths[0]))
     return target_model_path, train_data_paths, seq_length, seed
+def load_raw_dataset(train_data_path):
+    return load_dataset(train_data_path)
+def load_dataset(path, cache_dir=None):
+    return cache_dir
+# Sites of other drifts.
+def _preprocess_batch(examples): ...
+def _normalize_conversation(conv): ...
+def save_token_frequency_distribution(dataset, output_path): ...
 """
+BUILDER = "def build_speculator_training_dataset(dataset, processor): ...\n"
 CALL = "from speculators.data_generation.preprocessing import load_and_preprocess_dataset as load\n"
 
 
 @pytest.fixture
 def newest(tmp_path):
-    files = {"data_generation/preprocessing.py": FUNCTION.format(more=", render_endpoint=None")}
+    files = {"data_generation/preprocessing.py": FUNCTION.format(more=", render_endpoint=None") + BUILDER}
     return fake_speculators(tmp_path, "0.9.0", files)
 
 
@@ -37,10 +47,12 @@ def test_old_and_new_calls_mean_the_same(newest, arguments):
     assert "CALLED ('m', ['d'], 8, 3)" in done.stdout, done.stderr
 
 
-def test_a_cache_folder_is_not_dropped_in_silence(newest):
-    done = run_beside(newest, CALL + "load('m', 'd', 8, cache_dir='c')")
-    assert done.returncode == 0, done.stderr
-    assert "HF_DATASETS_CACHE" in done.stderr
+def test_a_cache_folder_reaches_the_loader_and_only_in_its_call(newest):
+    done = run_beside(newest, CALL + "load('m', 'd', 8, cache_dir='c'); load('m', 'd', 8)")
+    assert "CACHE c\nCACHE None" in done.stdout, done.stderr
+    raw = "from speculators.data_generation.preprocessing import load_raw_dataset as load\n"
+    done = run_beside(newest, raw + "print('RAW', load('d', num_proc=2, cache_dir='c'), load('d'))")
+    assert "RAW c None" in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("option", ["assistant_pattern='x'", "turn_dropout=True"])
@@ -55,7 +67,7 @@ def test_the_renamed_builder_names_what_replaced_it(newest):
 
 
 def test_a_release_that_has_the_builder_keeps_it(tmp_path):
-    files = {"data_generation/preprocessing.py": FUNCTION.format(more="") + "build_eagle3_dataset = 'its own'\n"}
+    files = {"data_generation/preprocessing.py": FUNCTION.format(more="") + "def build_eagle3_dataset(dataset, processor): ...\n"}
     folder = fake_speculators(tmp_path, "0.6.0", files)
-    code = "from speculators.data_generation.preprocessing import build_eagle3_dataset as b\nprint(b)"
-    assert "its own" in run_beside(folder, code).stdout
+    code = "from speculators.data_generation.preprocessing import build_eagle3_dataset as b\nprint('OWN', b.__code__)"
+    assert "OWN <code object build_eagle3_dataset" in run_beside(folder, code).stdout

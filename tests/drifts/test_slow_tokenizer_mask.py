@@ -7,9 +7,9 @@ from speculators_compat import UsageError
 from speculators_compat.drifts.slow_tokenizer_mask import DRIFT
 from speculators_compat.testing import make_kimi_k25
 from tests.drafts import prepare
-from tests.support import shim
+from tests.support import applies, shim
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, applies(DRIFT)]
 
 CONVERSATION = [
     {"role": "user", "content": "one"},
@@ -34,7 +34,7 @@ def trained_texts(tokenizer, row) -> list[str]:
 
 def test_symptom_without_and_every_turn_with(tmp_path, caplog):
     verifier = make_kimi_k25(tmp_path / "kimi")
-    with shim(without=DRIFT.id), caplog.at_level(logging.WARNING), pytest.raises(UsageError):
+    with shim(without=DRIFT.id), caplog.at_level(logging.WARNING), pytest.raises(ValueError):  # 0.7 has its own
         prepare(verifier, [CONVERSATION] * 3, tmp_path / "a")
     # transformers 5 ignores the request, and the answer lacks the key.
     assert DRIFT.symptom in caplog.text or "'offset_mapping'" in caplog.text
@@ -64,7 +64,7 @@ def test_ids_and_mask_are_cut_together(tmp_path):
 
 def test_cache_of_a_run_without_is_not_reused(tmp_path):
     verifier = make_kimi_k25(tmp_path / "kimi")
-    with shim(without=f"{DRIFT.id},dropped_conversations"), pytest.raises(IndexError):
+    with shim(without=f"{DRIFT.id},dropped_conversations"), pytest.raises((IndexError, ValueError)):
         prepare(verifier, [CONVERSATION], tmp_path)
     with shim():
         dataset, _ = prepare(verifier, [CONVERSATION], tmp_path)

@@ -6,6 +6,7 @@ from speculators_compat.drifts.training_setup_names import DRIFT
 from tests.drifts.fakes import fake_speculators, run_beside
 
 NEW = """
+torch = dist = fully_shard = None
 _state = [0, 1, 0, False]
 def maybe_setup_distributed(sp_size=1): _state[:] = [1, 4, 3, True]
 def get_local_rank(): return _state[0]

@@ -18,7 +18,7 @@ from speculators_compat import versions
 from speculators_compat.demo import prepare_demo
 from speculators_compat.drifts import catalogue
 from speculators_compat.pipeline.config import load_config
-from speculators_compat.store import verify
+from speculators_compat.store import SampleStore, verify
 from speculators_compat.testing import reference_hidden_states, relative_error
 from tests.support import applies_here, kimi_runs, run_python
 
@@ -68,8 +68,6 @@ def run(tmp_path_factory) -> Path:
 
 @pytest.mark.driver
 def test_the_pipeline_extracts_exact_states_and_its_draft_learns(run, record_property):
-    import torch
-
     config = load_config(run)
     summary = json.loads((config.output / "summary.json").read_text())
     assert summary["prepare"]["samples"] + sum(summary["prepare"]["dropped"].values()) == SAMPLES
@@ -79,7 +77,8 @@ def test_the_pipeline_extracts_exact_states_and_its_draft_learns(run, record_pro
     saved = json.loads(Path(summary["train"]["checkpoint"], "config.json").read_text())
     assert saved["eagle_aux_hidden_state_layer_ids"] == [3, 5, 6]
     assert verify(config.data_dir) == []
-    samples = [torch.load(config.data_dir / f"data_{index}.pt", weights_only=True) for index in range(6)]
+    store = SampleStore.open(config.data_dir)
+    samples = [store.files.read(store.path(index)) for index in range(6)]
     prompts = [sample["input_ids"].tolist() for sample in samples]
     wanted = reference_hidden_states(config.model, prompts, summary["extract"]["layer_ids"])
     pairs = [

@@ -15,6 +15,7 @@ import yaml
 
 from speculators_compat.demo import prepare_demo
 from speculators_compat.pipeline.config import RunConfig, load_config
+from speculators_compat.sample_files import FORMS, installed_form
 from speculators_compat.store import verify
 from speculators_compat.testing import reference_hidden_states, relative_error
 from tests.support import interruptible
@@ -23,6 +24,7 @@ pytestmark = pytest.mark.engine
 
 COMMAND = [sys.executable, "-m", "speculators_compat"]
 LIMIT_S = 900
+FILES = FORMS[installed_form()]
 
 
 def cli(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -61,8 +63,13 @@ def name_if_marked(entry: Path, folder: Path) -> str:
 
 def files(config: RunConfig) -> dict[str, tuple[int, int]]:
     """Every file of the data folder by inode and modification time: equal means untouched."""
-    stats = {path.name: path.stat() for path in config.data_dir.glob("data_*.pt")}
+    stats = {path.name: path.stat() for path in FILES.found(config.data_dir).values()}
     return {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in stats.items()}
+
+
+def samples_among(names: list[str]) -> int:
+    """How many of these files are samples."""
+    return sum(FILES.index(name) is not None for name in names)
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +98,7 @@ def interrupted(config_path) -> tuple[int, list[str], list[str]]:
         preexec_fn=interruptible,
     )
     deadline = time.monotonic() + LIMIT_S
-    while not any(config.data_dir.glob("data_*.pt")):
+    while not FILES.found(config.data_dir):
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -99,7 +106,7 @@ def interrupted(config_path) -> tuple[int, list[str], list[str]]:
     code = process.wait(LIMIT_S)
     while running_with(slow) and time.monotonic() < deadline:
         time.sleep(0.2)
-    return code, [path.name for path in config.data_dir.iterdir()], running_with(slow)
+    return code, [path.name for path in config.data_dir.rglob("*")], running_with(slow)
 
 
 @pytest.fixture(scope="module")
@@ -116,11 +123,11 @@ def test_interruption_leaves_complete_files_and_no_process(config_path, interrup
     assert code == 130
     assert left == []
     assert not [name for name in names if name.startswith(".partial")]
-    assert 0 < sum(name.endswith(".pt") for name in names) < 24
+    assert 0 < samples_among(names) < 24
 
 
 def test_summary_accounts_for_every_conversation(summary, interrupted):
-    before = sum(name.endswith(".pt") for name in interrupted[1])
+    before = samples_among(interrupted[1])
     assert summary["prepare"]["conversations"] == 24
     assert summary["prepare"]["samples"] + sum(summary["prepare"]["dropped"].values()) == 24
     assert summary["extract"]["samples"] == summary["prepare"]["samples"]
@@ -135,16 +142,16 @@ def test_summary_accounts_for_every_conversation(summary, interrupted):
 
 def test_every_sample_is_its_own_rows(config_path, summary):
     """Ids, mask and states of file i belong to row i, whatever order they were extracted in."""
-    import torch
     from datasets import load_from_disk
 
     config = load_config(config_path)
     assert verify(config.data_dir) == []
     rows = load_from_disk(str(config.prepared_dir / "rows")).with_format("torch")
-    samples = [torch.load(config.data_dir / f"data_{index}.pt", weights_only=True) for index in range(len(rows))]
+    samples = [FILES.read(path) for path in FILES.found(config.data_dir).values()]
     for row, sample in zip(rows, samples, strict=True):
         assert sample["input_ids"].tolist() == row["input_ids"].tolist()
-        assert sample["loss_mask"].tolist() == row["loss_mask"].tolist()
+        if "loss_mask" in sample:  # from 0.5 on it is the row's alone
+            assert sample["loss_mask"].tolist() == row["loss_mask"].tolist()
     assert len({len(row["input_ids"]) for row in rows}) > 3, "equal lengths cannot show a wrong order"
     layer_ids = summary["extract"]["layer_ids"]
     expected = reference_hidden_states(
@@ -235,8 +242,8 @@ def test_training_goes_on_after_the_last_complete_checkpoint(config_path, summar
 def test_missing_and_damaged_samples_are_filled_in_and_no_other(config_path, summary):
     config = load_config(config_path)
     before = files(config)
-    (config.data_dir / "data_0.pt").unlink()
-    damaged = config.data_dir / "data_3.pt"
+    missing, damaged = (FILES.path(config.data_dir, index) for index in (0, 3))
+    missing.unlink()
     damaged.write_bytes(damaged.read_bytes()[:-100])
     refused = cli("train", edit(config_path, "longest", train={"epochs": 4}))
     assert refused.returncode == 2
@@ -244,5 +251,5 @@ def test_missing_and_damaged_samples_are_filled_in_and_no_other(config_path, sum
     result = cli("extract", config_path)
     assert result.returncode == 0, result.stderr[-4000:]
     after = files(config)
-    assert {name for name in after if after[name] != before[name]} == {"data_0.pt", "data_3.pt"}
+    assert {name for name in after if after[name] != before[name]} == {missing.name, damaged.name}
     assert verify(config.data_dir) == []

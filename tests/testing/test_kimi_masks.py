@@ -7,11 +7,14 @@ compared too, so a segment that is out of place, or a control token that should 
 import json
 
 import pytest
-from tests.support import shim
+from tests.support import shim, speculators_is
 
 from speculators_compat.testing import make_kimi_k25
 
-pytestmark = pytest.mark.engine
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.skipif(speculators_is(">=0.8"), reason="a row a turn from 0.8 on: tests/e2e/test_prepare_releases.py"),
+]
 
 SYSTEM = "<|im_system|>system<|im_middle|>You are a patient teacher.<|im_end|>"
 USER = "<|im_user|>user<|im_middle|>"
@@ -201,6 +204,7 @@ def prepared(tokenizer, folder, rows, length=4096):
         from speculators.data_generation import preprocessing
 
         raw = preprocessing.load_raw_dataset(str(path), cache_dir=str(folder / "cache"))
+        raw = raw[0] if isinstance(raw, tuple) else raw  # a pair since 0.6
         return list(preprocessing.build_eagle3_dataset(raw, tokenizer, max_length=length, num_proc=None))
 
 

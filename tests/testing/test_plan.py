@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,13 +16,14 @@ from tests.drafts import draft_model
 from tests.support import shim
 
 from speculators_compat.drift import UsageError
-from speculators_compat.pipeline import extract, prepare
+from speculators_compat.pipeline import extract, manifest, prepare, sizes
 from speculators_compat.pipeline import plan as planning
 from speculators_compat.pipeline.config import RunConfig
 from speculators_compat.pipeline.manifest import manifest_of
-from speculators_compat.pipeline.sizes import SAMPLE_OVERHEAD, Shape, draft_size, sample_bytes
+from speculators_compat.pipeline.sizes import Shape, draft_size, sample_bytes
 from speculators_compat.pipeline.verifier import check_run
 from speculators_compat.pipeline.workload import row_lengths
+from speculators_compat.sample_files import FORMS
 from speculators_compat.store import SampleStore, write_json
 from speculators_compat.testing import make_model
 from speculators_compat.verifier import text_config
@@ -79,12 +82,16 @@ def test_rows_of_another_configuration_are_refused(config):
         planning.make_plan(other)
 
 
-def test_the_size_of_a_sample_is_that_of_its_file(config):
+@pytest.mark.parametrize("form", FORMS)
+def test_the_size_of_a_sample_is_that_of_its_file(config, form, monkeypatch):
+    for module in (manifest, sizes):
+        monkeypatch.setattr(module, "installed_form", lambda: form)
     store, shape = store_of(config), Shape.of(check_run(config))
     for index in range(len(LENGTHS)):
         written = write_sample(store, config, index)
         planned = sample_bytes(config, shape, 1, LENGTHS[index])
-        assert 0 <= planned - written < SAMPLE_OVERHEAD
+        assert 0 <= planned - written < store.files.overhead
+        assert store.path(index).name == FORMS[form].name.format(index=index)
 
 
 def test_readable_samples_do_not_count_again_and_damaged_ones_do(config):
@@ -125,6 +132,33 @@ def test_extraction_refuses_a_small_disk_before_an_engine_starts(config, monkeyp
     usage(monkeypatch, needed)
     with pytest.raises(RuntimeError, match="the engine starts"):
         extract.run(config)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_rows_that_the_engine_would_cut_are_refused_where_the_trainer_leaves_them_out(config, form, monkeypatch):
+    """Rows of 100, 3, 64 and 17 tokens, and a verifier of 64 positions, one of which the engine keeps for itself."""
+    path = Path(config.model, "config.json")
+    content = json.loads(path.read_text())
+    monkeypatch.setattr(manifest, "installed_form", lambda: form)
+    monkeypatch.setattr(extract, "_generator", lambda config, verifier: pytest.fail("the engine starts"))
+    with changed(path, {**content, "max_position_embeddings": 64}):
+        if form == "pt":
+            with pytest.raises(pytest.fail.Exception, match="the engine starts"):
+                extract.run(config)
+            return
+        with pytest.raises(UsageError, match=r"63 tokens.*2 of 4 rows are longer.*seq_length to 63"):
+            extract.run(config)
+
+
+@contextmanager
+def changed(path: Path, content: dict) -> Iterator[None]:
+    """A JSON file with another content for a while; the model's folder is shared."""
+    before = path.read_bytes()
+    path.write_text(json.dumps(content))
+    try:
+        yield
+    finally:
+        path.write_bytes(before)
 
 
 @pytest.mark.parametrize("kind", ["llama", "kimi_k25"])

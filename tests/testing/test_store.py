@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from speculators_compat.drift import UsageError
+from speculators_compat.sample_files import FORMS
 from speculators_compat.shard import Shard
 from speculators_compat.store import Manifest, SampleStore, atomic_file, verify
 
@@ -34,9 +37,15 @@ def sample(tokens: int, layers: int = 4, offset: int = 0):
     }
 
 
+@pytest.fixture(params=FORMS)
+def manifest(request):
+    """The same samples in each form."""
+    return dataclasses.replace(MANIFEST, form=request.param)
+
+
 @pytest.fixture
-def store(tmp_path):
-    store = SampleStore(tmp_path / "data", MANIFEST)
+def store(tmp_path, manifest):
+    store = SampleStore(tmp_path / "data", manifest)
     with store.writing():
         lengths = {}
         for index, tokens in enumerate((5, 1, 9)):
@@ -46,19 +55,37 @@ def store(tmp_path):
     return store
 
 
-def test_complete_folder_is_sound_and_holds_speculators_format(store):
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_complete_folder_is_sound(store):
     assert verify(store.folder) == []
     assert store.lengths() == {0: 5, 1: 1, 2: 9}
+    content = store.files.read(store.path(2))
+    assert content["input_ids"].dtype == torch.int64
+    assert [state.shape for state in content["hidden_states"]] == [(9, 8)] * 4
+    lengths = json.loads((store.folder / "sample_lengths.json").read_text())
+    assert lengths == {"0": 5, "1": 1, "2": 9}
+    assert store.files.found(store.folder) == {index: store.path(index) for index in range(3)}
+
+
+@pytest.mark.parametrize("manifest", ["pt"], indirect=True)
+def test_folder_holds_the_format_of_speculators_0_4(store):
     content = torch.load(store.path(2), weights_only=True)
     assert set(content) == {"input_ids", "hidden_states", "loss_mask"}
     assert content["input_ids"].dtype == content["loss_mask"].dtype == torch.int64
-    assert [state.shape for state in content["hidden_states"]] == [(9, 8)] * 4
-    assert json.loads((store.folder / "sample_lengths.json").read_text()) == {
-        "0": 5,
-        "1": 1,
-        "2": 9,
-    }
     assert sorted(path.name for path in store.folder.glob("*pt")) == [f"data_{i}.pt" for i in range(3)]
+
+
+@pytest.mark.parametrize("manifest", ["safetensors"], indirect=True)
+def test_folder_holds_the_format_of_speculators_0_5(store):
+    content = load_file(store.folder / "hidden_states" / "hs_2.safetensors")
+    assert {name: tuple(tensor.shape) for name, tensor in content.items()} == {
+        "hidden_states": (9, 4, 8),
+        "token_ids": (9,),
+    }
+    assert content["token_ids"].dtype == torch.int64
 
 
 @pytest.mark.parametrize("damage", ["missing", "truncated", "empty", "flipped", "not finite", "other length"])
@@ -72,7 +99,7 @@ def test_every_kind_of_damage_is_found(store, damage):
     elif damage == "empty":
         path.write_bytes(b"")
     elif damage == "flipped":
-        place = content.index(torch.load(path, weights_only=True)["hidden_states"][0].numpy().tobytes())
+        place = content.index(store.files.read(path)["hidden_states"][0].numpy().tobytes())
         content[place] ^= 1
         path.write_bytes(content)
     elif damage == "not finite":
@@ -82,7 +109,7 @@ def test_every_kind_of_damage_is_found(store, damage):
     else:
         store.write(1, sample(2))
     (problem,) = verify(store.folder)
-    assert problem.startswith("data_1.pt: ")
+    assert problem.startswith(f"{path.name}: ")
 
 
 @pytest.mark.parametrize("keep", [0, 1, 100, -1])
@@ -95,6 +122,11 @@ def test_resuming_sees_a_truncated_file_as_missing(store, keep):
 def test_resuming_sees_a_file_of_another_row_as_missing(store):
     rows = [torch.arange(5), torch.arange(1), torch.arange(9) + 1]
     assert sorted(store.lengths(lambda index: rows[index])) == [0, 1]
+
+
+def test_a_sample_shorter_than_its_row_is_there_only_where_the_trainer_takes_it(store):
+    longer = {0: torch.arange(5), 1: torch.arange(1), 2: torch.arange(12)}
+    assert sorted(store.lengths(longer.get)) == ([0, 1, 2] if store.manifest.form == "pt" else [0, 1])
 
 
 @pytest.mark.parametrize("layers", [3, 5])
@@ -132,8 +164,13 @@ def test_a_failing_write_leaves_the_old_file_and_nothing_else(tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["data_0.pt"]
 
 
+def unfinished(store: SampleStore, index: int) -> Path:
+    path = store.path(index)
+    return path.with_name(f".partial-{path.name}.host.name.1")
+
+
 def test_leftovers_of_a_killed_writer_are_no_samples_and_go_away(store):
-    leftover = store.folder / ".partial-data_7.pt.12345"
+    leftover = unfinished(store, 7)
     leftover.write_bytes(b"half")
     assert not leftover.name.endswith("pt")  # list_files would take it
     with store.writing():
@@ -153,24 +190,46 @@ def test_leftovers_of_a_killed_writer_are_no_samples_and_go_away(store):
         ("versions", {"vllm": "0.17.0"}),
     ],
 )
-def test_folder_of_another_run_is_refused_unchanged(store, field, value):
-    before = {path.name: path.read_bytes() for path in store.folder.iterdir()}
+def test_folder_of_another_run_is_refused_unchanged(store, manifest, field, value):
+    before = contents(store.folder)
     with pytest.raises(UsageError) as error:
-        SampleStore(store.folder, dataclasses.replace(MANIFEST, **{field: value}))
-    assert f"{field}: {getattr(MANIFEST, field)!r} there, {value!r} now" in error.value.found
-    assert {path.name: path.read_bytes() for path in store.folder.iterdir()} == before
+        SampleStore(store.folder, dataclasses.replace(manifest, **{field: value}))
+    assert f"{field}: {getattr(manifest, field)!r} there, {value!r} now" in error.value.found
+    assert contents(store.folder) == before
 
 
-def test_samples_without_a_manifest_are_refused(tmp_path):
-    (tmp_path / "data_0.pt").write_bytes(b"x")
+def test_folder_of_the_other_form_is_refused_unchanged(store, manifest):
+    before = contents(store.folder)
+    (other,) = FORMS.keys() - {manifest.form}
+    with pytest.raises(UsageError) as error:
+        SampleStore(store.folder, dataclasses.replace(manifest, form=other))
+    assert error.value.found == f"form: {manifest.form!r} there, {other!r} now"
+    assert contents(store.folder) == before
+
+
+@pytest.mark.parametrize("manifest", ["pt"], indirect=True)
+def test_a_manifest_of_before_there_were_two_forms_is_of_the_first(store, manifest):
+    path = store.folder / "manifest.json"
+    content = json.loads(path.read_text())
+    assert content.pop("form") == "pt"
+    path.write_text(json.dumps(content))
+    assert SampleStore(store.folder, manifest).lengths() == {0: 5, 1: 1, 2: 9}
+    assert SampleStore.open(store.folder).manifest == manifest
+
+
+@pytest.mark.parametrize("name", ["data_0.pt", "hidden_states/hs_0.safetensors"])
+def test_samples_without_a_manifest_are_refused(tmp_path, manifest, name):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_bytes(b"x")
     with pytest.raises(UsageError, match="no manifest"):
-        SampleStore(tmp_path, MANIFEST)
+        SampleStore(tmp_path, manifest)
 
 
-def test_unreadable_manifest_is_refused(store):
-    (store.folder / "manifest.json").write_text('{"model": ')
+@pytest.mark.parametrize("text", ['{"model": ', json.dumps({**dataclasses.asdict(MANIFEST), "form": "parquet"})])
+def test_unreadable_manifest_is_refused(store, manifest, text):
+    (store.folder / "manifest.json").write_text(text)
     with pytest.raises(UsageError, match="must be a manifest"):
-        SampleStore(store.folder, MANIFEST)
+        SampleStore(store.folder, manifest)
 
 
 def test_second_writer_is_refused(store):
@@ -191,7 +250,7 @@ def test_writers_of_different_parts_work_side_by_side(store):
 
 
 def test_a_part_leaves_the_unfinished_files_of_others_alone(store):
-    mine, others = (store.folder / f".partial-data_{index}.pt.host.1" for index in (7, 8))
+    mine, others = (unfinished(store, index) for index in (7, 8))
     manifests = store.folder / ".partial-manifest.json.host.1"
     for leftover in (mine, others, manifests):
         leftover.write_bytes(b"half")

@@ -8,9 +8,11 @@ import pydantic
 import pytest
 import yaml
 
+from speculators_compat import versions
 from speculators_compat.drift import UsageError
 from speculators_compat.layers import check_layer_ids, default_layer_ids, to_vllm_layer_ids
 from speculators_compat.pipeline.config import RunConfig, load_config, round_up
+from speculators_compat.sample_files import FORMS
 
 ROOT = Path(__file__).parents[2]
 MINIMAL = {"model": "some/model", "output": "run", "prepare": {"data": "sharegpt"}}
@@ -114,16 +116,28 @@ def test_layer_conventions():
 @pytest.mark.parametrize(
     "layer_ids",
     [
-        [2, 30, 58],
         [30, 2, 58, 60],
         [2, 30, 58, 59],
         [2, 2, 58, 60],
         [-1, 30, 58, 60],
         [2, 30, 58, 61],
+        [60],
+        [],
     ],
 )
-def test_layers_that_cannot_be_trained_or_served_are_refused(layer_ids):
+@pytest.mark.parametrize("form", FORMS)
+def test_layers_that_cannot_be_trained_or_served_are_refused(layer_ids, form):
     with pytest.raises(UsageError, match="61 layers"):
+        check_layer_ids(layer_ids, 61, form)
+
+
+@pytest.mark.parametrize("layer_ids", [[2, 60], [2, 30, 60], [1, 2, 30, 58, 60]])
+def test_other_numbers_of_layers_are_for_the_trainers_of_0_5_and_later(layer_ids, monkeypatch):
+    installed = {"speculators": versions.Installed("speculators", "speculators", "0.9.0")}
+    monkeypatch.setattr(versions, "installed", installed.get)
+    check_layer_ids(layer_ids, 61)
+    installed["speculators"] = versions.Installed("speculators", "speculators", "0.4.0.1")
+    with pytest.raises(UsageError, match=r"must be four .* fc of speculators 0\.3 and 0\.4 takes three"):
         check_layer_ids(layer_ids, 61)
 
 

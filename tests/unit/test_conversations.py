@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speculators_compat.conversations import AS_GIVEN, is_arrow_safe, pack, read_turns
+from speculators_compat.conversations import AS_GIVEN, are_arrow_safe, has_media, pack, read_turns
 
 
 def test_null_keys_are_absent_keys():
@@ -65,13 +65,49 @@ def test_packed_turns_come_back_as_they_were(arguments):
         "content": "a",
         "tool_calls": [{"id": "x", "function": {"name": "f", "arguments": arguments}}],
     }
-    assert not is_arrow_safe({"conversations": [turn]})
+    assert not are_arrow_safe([{"conversations": [turn]}])
     packed = json.loads(json.dumps(pack({"conversations": [turn]})))
     assert list(packed["conversations"][0]) == [AS_GIVEN]
     assert read_turns(packed["conversations"]) == read_turns([turn])
 
 
 def test_plain_rows_are_left_alone():
-    assert is_arrow_safe({"conversations": [{"from": "human", "value": "one"}], "id": 3})
-    assert is_arrow_safe({"input_ids": [1], "loss_mask": [1]})
-    assert not is_arrow_safe({"conversations": [], "tools": [{"type": "function"}]})
+    rows = [{"conversations": [{"from": "human", "value": "one"}], "id": 3}, {"conversations": None, "id": None}]
+    assert are_arrow_safe(rows)
+    assert are_arrow_safe([{"input_ids": [1], "loss_mask": [1]}])
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{"conversations": [], "tools": [{"type": "function"}]}],
+        [{"conversations": [{"role": "user", "content": "one"}]}, {"conversations": [{"role": "user", "content": [{}]}]}],
+        [{"conversations": [{"role": "user", "content": "one", "weight": 1}]}],
+        [{"conversations": [], "id": 3}, {"conversations": [], "id": "four"}],
+        [{"conversations": [], "source": {"name": "a"}}],
+    ],
+)
+def test_what_an_arrow_table_would_change_or_refuse_is_packed(rows):
+    assert not are_arrow_safe(rows)
+    packed = [pack(row) for row in rows]
+    assert all(isinstance(value, str) for row in packed for key, value in row.items() if key != "conversations")
+    assert [[json.loads(turn[AS_GIVEN]) for turn in row["conversations"]] for row in packed] == [
+        row["conversations"] for row in rows
+    ]
+
+
+def test_rows_of_ids_and_rows_of_another_column_keep_it():
+    assert pack({"input_ids": [1], "loss_mask": [0], "id": 7}) == {"input_ids": [1], "loss_mask": [0], "id": "7"}
+    assert pack({"messages": [{"role": "user"}]}) == {"messages": '[{"role": "user"}]'}
+
+
+def test_parts_that_are_not_text_are_kept_for_those_who_can_show_them():
+    parts = [{"type": "text", "text": "what is"}, {"type": "image", "url": "x"}]
+    turn = {"role": "user", "content": parts}
+    assert has_media(turn)
+    assert read_turns([turn], media=True) == [turn]
+    with pytest.raises(ValueError, match="type 'image'"):
+        read_turns([turn])
+    text = {"role": "user", "content": [{"type": None, "text": "one "}, {"type": "text", "text": "two"}]}
+    assert not has_media(text)
+    assert read_turns([text], media=True) == [{"role": "user", "content": "one two"}]

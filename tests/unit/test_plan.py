@@ -23,6 +23,7 @@ from speculators_compat.pipeline.config import RunConfig
 from speculators_compat.pipeline.draft import layer_fields
 from speculators_compat.pipeline.verifier import Verifier
 from speculators_compat.pipeline.workload import Workload, count_conversations
+from speculators_compat.sample_files import FORMS
 
 ROOT = Path(__file__).parents[2]
 
@@ -146,7 +147,7 @@ def test_a_million_tokens_of_kimi(tmp_path):
     # 57.344 GB of states, and 8 bytes each for id and mask
     assert sizes.sample_bytes(config, shape, 0, 1_000_000) == 57_344_000_000 + 16_000_000
     assert sizes.sample_bytes(config, shape, 1000, 1_000_000) - sizes.sample_bytes(config, shape, 0, 1_000_000) == (
-        1000 * sizes.SAMPLE_OVERHEAD
+        1000 * FORMS["pt"].overhead
     )
     assert sizes.state_bytes(kimi(tmp_path, extract={"dtype": "float32"}), shape) == 2 * 57_344
 

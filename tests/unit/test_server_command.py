@@ -230,6 +230,13 @@ def test_the_verifiers_config_is_read_without_its_code(tmp_path):
         read_verifier(write_config(tmp_path / "c", {"model_type": "llama", "num_hidden_layers": "many"}))
 
 
+@pytest.mark.parametrize("content", ["{", '["a list"]', ""])
+def test_a_verifiers_config_that_cannot_be_read_is_one_error(tmp_path, content):
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(UsageError, match="config can be read"):
+        read_verifier(str(tmp_path))
+
+
 @pytest.fixture
 def installed(monkeypatch):
     """An environment with this vLLM; its program exists."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 PREPROCESSING = "speculators.data_generation.preprocessing"
 CORE = "speculators.models.eagle3.core"
+BLOCK_CORE = "speculators.models.dflash.core"
 TRAINER = "speculators.train.trainer"
 CHECKPOINTER = "speculators.train.checkpointer"
 UTILS = "speculators.train.utils"
@@ -14,7 +15,8 @@ DRAFT_INIT = f"{DRAFT_MODEL}.__init__"
 TRAINER_INIT = f"{TRAINER}:Trainer.__init__"
 CHECKPOINTER_INIT = f"{CHECKPOINTER}:BaseCheckpointer.__init__"
 DATASET_INIT = f"{DATA}:Eagle3SampleFileDataset.__init__"
-BUILD_DATASET = f"{PREPROCESSING}:build_eagle3_dataset"
+BUILD_DATASET = f"{PREPROCESSING}:build_eagle3_dataset"  # up to 0.7
+PREPARE = f"{PREPROCESSING}:load_and_preprocess_dataset"
 
 
 def has_accelerator() -> bool:

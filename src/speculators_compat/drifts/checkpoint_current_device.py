@@ -1,4 +1,4 @@
-"""speculators 0.4 resumes onto the current accelerator, and fails where there is none."""
+"""speculators 0.4 and later resume onto the current accelerator, and fails where there is none."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def _cpu(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, A
 
 DRIFT = Drift(
     id="checkpoint_current_device",
-    title="Checkpoints are loaded on the CPU and copied to the model's device (0.4)",
+    title="Checkpoints are loaded on the CPU and copied to the model's device (0.4 and later)",
     symptom="RuntimeError: Found no NVIDIA driver on your system.",
     call_site="train/checkpointer.py:SingleGPUCheckpointer",
-    speculators=">=0.4.0,<0.5",
+    speculators=">=0.4.0",
     since=None,
     until=None,
     upstream=("https://github.com/vllm-project/speculators/blob/v0.4.0/src/speculators/utils/util.py#L13"),

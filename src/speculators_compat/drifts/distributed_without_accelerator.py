@@ -35,7 +35,7 @@ DRIFT = Drift(
     title="torchrun trains on a CPU, over gloo",
     symptom="RuntimeError: Found no NVIDIA driver on your system.",
     call_site="train/utils.py:maybe_setup_distributed",
-    speculators=">=0.3.0,<0.5",
+    speculators=">=0.3.0,<0.7",
     since=None,
     until=None,
     upstream="https://github.com/vllm-project/speculators/blob/v0.3.0/src/speculators/train/utils.py#L30",

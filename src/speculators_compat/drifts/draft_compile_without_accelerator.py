@@ -8,7 +8,8 @@ from ..drift import Drift, wrap
 from ._training import DRAFT_INIT, DRAFT_MODEL
 
 
-def _eager_on_cpu(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def eager_on_cpu(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Wrapper of a draft's compiled ``forward``: what was compiled, where the draft is on a CPU."""
     if instance.fc.weight.device.type != "cpu":
         return wrapped(*args, **kwargs)
     # torch.compile keeps the function it was given; bound methods pass attribute look-ups on to it.
@@ -25,5 +26,5 @@ DRIFT = Drift(
     until=None,
     upstream="https://github.com/vllm-project/speculators/blob/v0.3.0/src/speculators/models/eagle3/core.py#L282",
     tripwire=DRAFT_INIT,
-    sites=(wrap(f"{DRAFT_MODEL}.forward", _eager_on_cpu),),
+    sites=(wrap(f"{DRAFT_MODEL}.forward", eager_on_cpu),),
 )

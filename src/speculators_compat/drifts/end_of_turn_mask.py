@@ -6,22 +6,21 @@ from typing import Any
 
 from ..drift import Drift
 from ..masks import through_turn_end
-from ._preparation import around_batch
+from ._preparation import Batch, around_batch, batch_tokenizer
 from ._training import BUILD_DATASET
 
 
-def _through_end(
-    wrapped: Any, examples: Any, tokenizer: Any, max_length: int, assistant_pattern: Any, *args: Any, **kwargs: Any
-) -> Any:
-    results = wrapped(examples, tokenizer, max_length, assistant_pattern, *args, **kwargs)
-    if assistant_pattern is None:  # the template marks what the assistant writes itself
+def _through_end(wrapped: Any, call: Batch) -> Any:
+    results = wrapped(**call)
+    if call["assistant_pattern"] is None:  # the template marks what the assistant writes itself
         return results
     import torch
 
-    special = special_ids(tokenizer)
+    special = special_ids(batch_tokenizer(call))
     for row, (ids, mask) in enumerate(zip(results["input_ids"], results["loss_mask"], strict=True)):
         extended = through_turn_end(ids.tolist(), mask.tolist(), special)
-        results["loss_mask"][row] = torch.tensor(extended, dtype=mask.dtype)
+        # Releases from 0.5 on have truth values here, and numbers everywhere else.
+        results["loss_mask"][row] = torch.tensor(extended, dtype=torch.long)
     return results
 
 
@@ -37,11 +36,11 @@ DRIFT = Drift(
     symptom="no error: the end-of-turn token is never counted or trained, and may be missing from the draft vocabulary",
     silent=True,
     call_site="data_generation/preprocessing.py:_create_loss_mask_from_offsets",
-    speculators=">=0.3.0,<0.5",
+    speculators=">=0.3.0,<0.8",
     since=None,
     until=None,
     upstream="https://github.com/vllm-project/speculators/blob/v0.3.0/src/speculators/data_generation/preprocessing.py#L149",
     tripwire=BUILD_DATASET,
     # Inside tokenised_rows and slow_tokenizer_mask, whose masks are right: drifts apply in the order of their ids.
-    sites=(around_batch("end_of_turn_mask/1", _through_end),),
+    sites=(around_batch("end_of_turn_mask/2", _through_end),),
 )

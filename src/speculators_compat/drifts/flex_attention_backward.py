@@ -10,7 +10,8 @@ from ._training import DRAFT_INIT, has_accelerator
 ATTENTION = "speculators.models.eagle3.attention"
 
 
-def _dense_on_cpu(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def dense_on_cpu(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Wrapper of ``flex_attention``: :func:`dense_attention` for tensors on a CPU."""
     query, key, value = args
     if query.device.type != "cpu":
         return wrapped(*args, **kwargs)
@@ -42,7 +43,8 @@ def dense_attention(query: Any, key: Any, value: Any, mask_mod: Any, **options: 
     return attended.masked_fill(blind, 0.0)
 
 
-def _refused() -> bool:
+def is_refused() -> bool:
+    """Whether a draft can only be trained on a CPU, where torch refuses to."""
     if has_accelerator():
         return False  # training runs there, compiled, and a wrapper would stand in the compiler's way
     import torch
@@ -69,6 +71,6 @@ DRIFT = Drift(
     until=None,
     upstream="https://github.com/pytorch/pytorch/blob/v2.11.0/torch/nn/attention/flex_attention.py",
     tripwire=DRAFT_INIT,
-    probe=_refused,
-    sites=(wrap(f"{ATTENTION}:flex_attention", _dense_on_cpu),),
+    probe=is_refused,
+    sites=(wrap(f"{ATTENTION}:flex_attention", dense_on_cpu),),
 )

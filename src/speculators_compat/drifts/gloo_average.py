@@ -30,7 +30,7 @@ DRIFT = Drift(
     title="Metrics are averaged over gloo too",
     symptom="RuntimeError: Cannot use ReduceOp.AVG with Gloo",
     call_site="train/trainer.py:Trainer.train_epoch",
-    speculators=">=0.3.0,<0.5",
+    speculators=">=0.3.0,<0.6",
     since=None,
     until=None,
     upstream="https://github.com/vllm-project/speculators/blob/v0.3.0/src/speculators/train/trainer.py#L189",

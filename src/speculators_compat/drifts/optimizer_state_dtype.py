@@ -22,7 +22,7 @@ DRIFT = Drift(
     symptom="no error: the optimizer's moments are rounded to bfloat16 and a resumed run differs",
     silent=True,
     call_site="train/checkpointer.py:convert_float_dtype",
-    speculators=">=0.3.0,<0.5",
+    speculators=">=0.3.0",
     since=None,
     until=None,
     upstream="https://github.com/vllm-project/speculators/blob/v0.3.0/src/speculators/train/checkpointer.py#L164",

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ..calls import accepts
 from ..drift import Drift, UsageError, wrap
 from ._moved import gone, old_names
+from ._preparation import CACHE_DIR
 from ._training import PREPROCESSING
-
-log = logging.getLogger("speculators_compat")
 
 #: The parameters of 0.4, in their order.
 POSITIONAL = (
@@ -38,12 +38,35 @@ def _in_new_words(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: di
         return wrapped(*args, **kwargs)
     given = {**dict(zip(POSITIONAL, args, strict=False)), **kwargs}
     given["train_data_paths"] = [given.pop("train_data_path")]
-    if given.pop("cache_dir", None) is not None:
-        log.warning("speculators no longer takes cache_dir: datasets keeps its cache where HF_DATASETS_CACHE says")
+    cache_dir = given.pop("cache_dir", None)
     for name, instead in INSTEAD.items():
         if name in given and not accepts(wrapped, name) and given.pop(name):
             raise UsageError(f"This speculators cannot prepare data with {name}.", f"{name} was passed", instead)
-    return wrapped(**given)
+    with _cache(cache_dir):
+        return wrapped(**given)
+
+
+def _load_raw(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    given = {**dict(zip(("train_data_path", "num_proc", "cache_dir"), args, strict=False)), **kwargs}
+    if not accepts(wrapped, "num_proc"):  # since 0.6: only named data sets were mapped
+        given.pop("num_proc", None)
+    with _cache(given.pop("cache_dir", None)):
+        return wrapped(**given)
+
+
+def _load_dataset(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    cache_dir = CACHE_DIR.get()
+    return wrapped(*args, **({"cache_dir": cache_dir} if cache_dir else {}), **kwargs)
+
+
+@contextmanager
+def _cache(cache_dir: str | None) -> Iterator[None]:
+    """What is loaded inside keeps its files in a folder; None: where it did."""
+    token = CACHE_DIR.set(cache_dir or CACHE_DIR.get())
+    try:
+        yield
+    finally:
+        CACHE_DIR.reset(token)
 
 
 DRIFT = Drift(
@@ -58,13 +81,15 @@ DRIFT = Drift(
     tripwire=f"{PREPROCESSING}:load_and_preprocess_dataset",
     sites=(
         wrap(f"{PREPROCESSING}:load_and_preprocess_dataset", _in_new_words),
+        wrap(f"{PREPROCESSING}:load_raw_dataset", _load_raw),
+        wrap(f"{PREPROCESSING}:load_dataset", _load_dataset),
         old_names(
             PREPROCESSING,
             {
                 "build_eagle3_dataset": gone(
                     f"{PREPROCESSING}.build_eagle3_dataset",
                     "0.7.0",
-                    "build_speculator_training_dataset replaced it; its masks come from a server (render_endpoint).",
+                    "build_speculator_training_dataset replaced it; its masks come from rendered turns.",
                 )
             },
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import sys
@@ -11,7 +12,7 @@ from ..conversations import read_turns
 from ..drift import Drift, UsageError, wrap
 from ..masks import turn_mask
 from ..rendering import Renderer
-from ._preparation import Batch, around_batch, column
+from ._preparation import Batch, Rows, around_batch, batch_tokenizer, column, tokenizer_of
 from ._training import BUILD_DATASET, PREPROCESSING
 
 log = logging.getLogger("speculators_compat")
@@ -46,49 +47,51 @@ def needs_ids(tokenizer: Any) -> bool:
     return not getattr(tokenizer, "is_fast", False)
 
 
-def _batch(
-    wrapped: Any, examples: Batch, tokenizer: Any, max_length: int, assistant_pattern: Any, turn_dropout: bool = False
-) -> Any:
+def _batch(wrapped: Any, call: Batch) -> Any:
     """Upstream's contract: conversations in, ``input_ids`` and ``loss_mask`` (int64) out."""
+    examples, tokenizer = call["examples"], batch_tokenizer(call)
     # No pattern: the template marks assistant tokens itself (0.4) and upstream needs no offsets.
-    if not needs_ids(tokenizer) or assistant_pattern is None or not examples.get("conversations"):
-        return wrapped(examples, tokenizer, max_length, assistant_pattern, turn_dropout)
-    import torch
-
-    renderer, marks = Renderer(tokenizer), turn_ids(tokenizer)
-    results: Batch = {"input_ids": [], "loss_mask": []}
-    rows = zip(examples["conversations"], column(examples, "tools"), strict=True)
-    for index, (conversation, tools) in enumerate(rows):
+    if not needs_ids(tokenizer) or call["assistant_pattern"] is None or not examples.get("conversations"):
+        return wrapped(**call)
+    renderer, marks, rows = Renderer(tokenizer), turn_ids(tokenizer), Rows(call)
+    given = zip(examples["conversations"], column(examples, "tools"), strict=True)
+    for index, (conversation, tools) in enumerate(given):
         try:
-            turns = read_turns(conversation, turn_dropout)
+            turns = read_turns(conversation, call.get("turn_dropout", False))
             ids = renderer.token_ids(turns, json.loads(tools) if isinstance(tools, str) else tools)
         except Exception as error:
             log.warning("Conversation %d is dropped: %s: %s", index, type(error).__name__, error)
             continue
-        results["input_ids"].append(torch.tensor(ids, dtype=torch.long))
-        results["loss_mask"].append(torch.tensor(turn_mask(ids, *marks), dtype=torch.long))
-    return results
+        problem = rows.add(ids, turn_mask(ids, *marks))
+        if problem:
+            log.warning("Conversation %d is dropped: %s", index, problem)
+    return rows.results
 
 
 def _check_tokenizer(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Refuse in the caller's process what would fail in every process of ``datasets``."""
+    bound = inspect.signature(wrapped).bind(*args, **kwargs)
+    given = bound.arguments
+    name = "tokenizer" if "tokenizer" in given else "processor"
+    tokenizer = tokenizer_of(given[name])
+    if needs_ids(tokenizer):
+        # Rows of ids are text: a multimodal model's processor (0.6 and later) has no part in them.
+        given[name] = tokenizer
+        if "conversations" in given["dataset"].column_names:
+            _check(tokenizer, given.get("assistant_pattern"))
+    return wrapped(*bound.args, **bound.kwargs)
 
-    def check(dataset: Any, tokenizer: Any, *rest: Any, **options: Any) -> None:
-        if not needs_ids(tokenizer) or "conversations" not in dataset.column_names:
-            return
-        pattern = rest[2] if len(rest) > 2 else options.get("assistant_pattern")
-        if pattern is not None:
-            raise UsageError(
-                required=("assistant_pattern needs a tokenizer with character offsets (a fast tokenizer)."),
-                found=type(tokenizer).__name__,
-                way_out=("Leave assistant_pattern out: assistant turns are then found by their tokens."),
-            )
-        support = getattr(sys.modules[PREPROCESSING], "_supports_assistant_mask", None)
-        if support is None or not support(tokenizer):
-            turn_ids(tokenizer)
 
-    check(*args, **kwargs)
-    return wrapped(*args, **kwargs)
+def _check(tokenizer: Any, pattern: Any) -> None:
+    if pattern is not None:
+        raise UsageError(
+            required=("assistant_pattern needs a tokenizer with character offsets (a fast tokenizer)."),
+            found=type(tokenizer).__name__,
+            way_out=("Leave assistant_pattern out: assistant turns are then found by their tokens."),
+        )
+    support = getattr(sys.modules[PREPROCESSING], "_supports_assistant_mask", None)
+    if support is None or not support(tokenizer):
+        turn_ids(tokenizer)
 
 
 DRIFT = Drift(
@@ -96,7 +99,7 @@ DRIFT = Drift(
     title="Slow tokenizers get their loss mask from token ids",
     symptom="return_offset_mapping is not available when using Python tokenizers.",
     call_site="data_generation/preprocessing.py:_preprocess_batch",
-    speculators=">=0.3.0,<0.5",
+    speculators=">=0.3.0,<0.8",
     since=None,
     until=None,
     upstream="https://github.com/huggingface/transformers/blob/v4.57.6/src/transformers/tokenization_utils.py#L793",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..drift import Drift, wrap
-from ._training import BUILD_DATASET, PREPROCESSING
+from ._training import PREPARE, PREPROCESSING
 
 log = logging.getLogger("speculators_compat")
 
@@ -34,10 +34,10 @@ DRIFT = Drift(
     symptom="no error: counts of other data decide the draft's vocabulary",
     silent=True,
     call_site="data_generation/preprocessing.py:load_and_preprocess_dataset",
-    speculators=">=0.3.0,<0.5",
+    speculators=">=0.3.0",
     since=None,
     until=None,
     upstream="https://github.com/vllm-project/speculators/blob/v0.3.0/src/speculators/train/vocab_mapping.py#L30",
-    tripwire=BUILD_DATASET,
+    tripwire=PREPARE,
     sites=(wrap(f"{PREPROCESSING}:save_token_frequency_distribution", _count_again),),
 )

@@ -3,34 +3,48 @@
 from __future__ import annotations
 
 import logging
+import sys
 from typing import Any
 
 from ..drift import Drift
-from ._preparation import Batch, around_batch, column
-from ._training import BUILD_DATASET
+from ._preparation import Batch, Rows, around_batch, column
+from ._training import PREPARE, PREPROCESSING
 
 log = logging.getLogger("speculators_compat")
 
 COLUMNS = ("input_ids", "loss_mask")
 
 
-def _pass_through(wrapped: Any, examples: Batch, *args: Any, **kwargs: Any) -> Any:
+def _pass_through(wrapped: Any, call: Batch) -> Any:
+    examples = call["examples"]
     if not set(COLUMNS) & examples.keys():
-        return wrapped(examples, *args, **kwargs)
+        return wrapped(**call)
     given = [row for row, ids in enumerate(column(examples, "input_ids")) if ids is not None]
     others = [row for row, turns in enumerate(column(examples, "conversations")) if turns and row not in set(given)]
-    results = wrapped(_select(examples, others), *args, **kwargs) if others else {name: [] for name in COLUMNS}
-    import torch
-
+    rows = Rows(call, wrapped(**{**_with_pattern(call), "examples": _select(examples, others)}) if others else None)
+    # Up to 0.7 truncated_samples cuts all rows.
+    is_last = "render_endpoint" in call
+    length = call["max_length"] if is_last else sys.maxsize
     for row in given:
         ids, mask = (column(examples, name)[row] for name in COLUMNS)
         problem = _problem(ids, mask)
+        if is_last and not problem and not any(mask[:length]):
+            problem = "no trainable token"  # which 0.8 and later leave out
+        problem = problem or rows.add(ids[:length], mask[:length])
         if problem:
             log.warning("Conversation %d is dropped: %s", row, problem)
-            continue
-        results["input_ids"].append(torch.tensor(ids, dtype=torch.long))
-        results["loss_mask"].append(torch.tensor(mask, dtype=torch.long))
-    return results
+        elif len(ids) > length:
+            log.warning("Sample %d is cut from %d to %d tokens.", row, len(ids), length)
+    return rows.results
+
+
+def _with_pattern(call: Batch) -> Batch:
+    """0.7 looks for no pattern where there are rows of ids, so conversations beside them lack theirs."""
+    module = sys.modules[PREPROCESSING]
+    processor = call.get("processor", call.get("tokenizer"))
+    if call.get("assistant_pattern", "") is not None or module._supports_assistant_mask(processor):
+        return call
+    return {**call, "assistant_pattern": module._detect_assistant_pattern(processor)}
 
 
 def _select(examples: Batch, rows: list[int]) -> Batch:
@@ -53,11 +67,11 @@ DRIFT = Drift(
     title="Rows of input_ids and loss_mask pass through preparation unchanged",
     symptom="No conversations key found. Keys: ['input_ids', 'loss_mask']",
     call_site="data_generation/preprocessing.py:_preprocess_batch",
-    speculators=">=0.3.0,<0.5",
+    speculators=">=0.3.0",
     since=None,
     until=None,
     upstream="https://github.com/vllm-project/speculators/blob/v0.3.0/src/speculators/data_generation/preprocessing.py#L190",
-    tripwire=BUILD_DATASET,
-    # Around slow_tokenizer_mask, which knows conversations only: drifts apply in the order of their ids.
+    tripwire=PREPARE,
+    # Around slow_tokenizer_mask and conversations_without_server, which know conversations only: drifts apply in the order of their ids.
     sites=(around_batch("tokenised_rows/1", _pass_through),),
 )

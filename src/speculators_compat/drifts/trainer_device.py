@@ -41,6 +41,8 @@ def _name_device(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dic
     # The first step after __init__ has stored the rank, and before anything is moved.
     if not has_accelerator():
         instance.local_rank = CpuRank(instance.local_rank)
+        if hasattr(instance, "device_type"):  # from 0.7 on, for autocast
+            instance.device_type = "cpu"
     return wrapped(*args, **kwargs)
 
 
@@ -49,7 +51,7 @@ DRIFT = Drift(
     title="The trainer stays on the CPU where there is no accelerator",
     symptom="RuntimeError: Found no NVIDIA driver on your system.",
     call_site="train/trainer.py:Trainer.setup_model",
-    speculators=">=0.3.0,<0.5",
+    speculators=">=0.3.0",
     since=None,
     until=None,
     upstream="https://github.com/vllm-project/speculators/blob/v0.3.0/src/speculators/train/trainer.py#L111",

@@ -7,19 +7,34 @@ import sys
 from typing import Any
 
 from ..drift import Drift
-from ._preparation import around_batch
+from ._preparation import Batch, around_batch
 from ._training import BUILD_DATASET
 
 log = logging.getLogger("speculators_compat")
 
 
-def _cut(wrapped: Any, examples: Any, tokenizer: Any, max_length: int, *args: Any, **kwargs: Any) -> Any:
+def _cut(wrapped: Any, call: Batch) -> Any:
+    length = call["max_length"]
     # The whole sample is asked for: nothing else tells a sample that was cut from one that just fits.
-    results = wrapped(examples, tokenizer, sys.maxsize, *args, **kwargs)
-    for index, row in enumerate(results["input_ids"]):
-        if len(row) > max_length:
-            log.warning("Sample %d is cut from %d to %d tokens.", index, len(row), max_length)
-    return {column: [row[:max_length] for row in rows] for column, rows in results.items()}
+    results = wrapped(**{**call, "max_length": sys.maxsize})
+    kept = [index for index, _ in enumerate(results["input_ids"]) if _is_kept(index, results, call)]
+    cut = {column: [results[column][index][:length] for index in kept] for column in ("input_ids", "loss_mask")}
+    others = {column: [rows[index] for index in kept] for column, rows in results.items() if column not in cut}
+    if "seq_len" in others:
+        others["seq_len"] = [len(ids) for ids in cut["input_ids"]]
+    return {**cut, **others}
+
+
+def _is_kept(index: int, results: Batch, call: Batch) -> bool:
+    """Whether enough is left to train on, as ``minimum_valid_tokens`` (0.5 and later) asks; says what is cut."""
+    found, length = len(results["input_ids"][index]), call["max_length"]
+    if found <= length:
+        return True
+    if int(results["loss_mask"][index][:length].sum()) < (call.get("minimum_valid_tokens") or 0):
+        log.warning("Conversation %d is dropped: too few trainable tokens in its first %d", index, length)
+        return False
+    log.warning("Sample %d is cut from %d to %d tokens.", index, found, length)
+    return True
 
 
 DRIFT = Drift(
@@ -28,7 +43,7 @@ DRIFT = Drift(
     symptom="no error: samples are cut unseen, or stay longer than the limit if the template has generation blocks",
     silent=True,
     call_site="data_generation/preprocessing.py:_preprocess_batch",
-    speculators=">=0.3.0,<0.5",
+    speculators=">=0.3.0,<0.8",
     since=None,
     until=None,
     upstream="https://github.com/vllm-project/speculators/blob/v0.4.0/src/speculators/data_generation/preprocessing.py#L278",

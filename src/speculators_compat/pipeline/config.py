@@ -124,8 +124,18 @@ class DraftConfig(_Section):
 
 
 class TrainConfig(_Section):
-    """EAGLE-3 training (``Trainer``)."""
+    """Training of the draft (``Trainer``)."""
 
+    algorithm: str = Field(
+        "eagle3",
+        min_length=1,
+        description="Kind of draft: eagle3, or from speculators 0.5 on another one that its trainer offers.",
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Further options of the installed speculators' own trainer (0.5 and later), by its names; what a "
+        "field here already says is refused.",
+    )
     num_processes: int = Field(
         1, ge=1, description="Training processes of this node; more than 1 goes through torchrun."
     )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..drift import UsageError
 from ..layers import to_vllm_layer_ids
 from .config import DraftConfig, RunConfig
 from .verifier import Verifier
 
-__all__ = ["draft_config", "layer_fields"]
+__all__ = ["decoder_config", "draft_config", "layer_fields", "mask_token"]
 
 # Name under which speculators registers its attention (models/eagle3/attention.py); its masks fit
 # no other.
@@ -46,6 +48,80 @@ def draft_config(config: RunConfig, verifier: Verifier) -> Any:
             # recorded.
             verifier=VerifierConfig.from_config(verifier.config, name_or_path=config.verifier),
         ),
+    )
+
+
+def decoder_config(config: RunConfig, verifier: Verifier, settings: Mapping[str, Any]) -> Any:
+    """Build the config of the draft's decoder layers, as the trainers of speculators 0.5 and later take it.
+
+    Args:
+        config: The run.
+        verifier: Its verifier.
+        settings: The trainer's own; from 0.7 on they limit attention to a window (``sliding_window``), but for the
+            layers in ``full_attention_indices``.
+
+    Returns:
+        ``LlamaConfig`` for eagle3, ``Qwen3Config`` for the others, as upstream chooses.
+
+    Raises:
+        UsageError: A layer that is to see everything does not exist.
+    """
+    from transformers import LlamaConfig, Qwen3Config
+
+    fields = layer_fields(config.train.draft, verifier)
+    if settings.get("sliding_window"):
+        fields |= _window(
+            int(settings["sliding_window"]), settings["full_attention_indices"], config.train.draft.num_layers
+        )
+    return LlamaConfig(**fields) if config.train.algorithm == "eagle3" else Qwen3Config(**fields)
+
+
+def _window(size: int, full: Sequence[int], layers: int) -> dict[str, Any]:
+    if not set(full) <= set(range(layers)):
+        raise UsageError(
+            f"full_attention_indices must name layers of the draft, 0 to {layers - 1}.",
+            f"{list(full)}",
+            "Correct train.options, or train.draft.num_layers.",
+        )
+    kinds = ["full_attention" if layer in full else "sliding_attention" for layer in range(layers)]
+    return {"sliding_window": size, "use_sliding_window": "sliding_attention" in kinds, "layer_types": kinds}
+
+
+def mask_token(config: RunConfig, verifier: Verifier) -> int:
+    """The token that stands for "not known yet" in drafts that predict a block at once.
+
+    In upstream's order (``resolve_mask_token_id`` of ``train/utils.py``): what ``train.options`` says, the tokenizer's
+    own, the first row of the embedding that no token uses, and, where the vocabulary is full, the token for padding,
+    for the end of the text, or for what is unknown.
+
+    Args:
+        config: The run.
+        verifier: Its verifier.
+
+    Raises:
+        UsageError: The verifier has none of these, or the run asks for a token that it does not have.
+    """
+    asked = config.train.options.get("mask_token_id")
+    if asked is not None:
+        if not isinstance(asked, int) or not 0 <= asked < verifier.vocab_size:
+            raise UsageError(
+                f"mask_token_id must be a token of the verifier, 0 to {verifier.vocab_size - 1}.",
+                f"{asked!r}",
+                "Correct train.options.",
+            )
+        return asked
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(config.verifier, trust_remote_code=config.trust_remote_code)
+    free = len(tokenizer) if len(tokenizer) < verifier.vocab_size else None
+    last = (getattr(tokenizer, f"{name}_token_id") for name in ("pad", "eos", "unk"))
+    for token in (tokenizer.mask_token_id, free, *last):
+        if token is not None:
+            return int(token)
+    raise UsageError(
+        f"A draft of the kind {config.train.algorithm} needs a token that stands for what is not known yet.",
+        f"{type(tokenizer).__name__} has no mask, padding, end or unknown token, and no row of the embedding is free",
+        "Set mask_token_id in train.options.",
     )
 
 

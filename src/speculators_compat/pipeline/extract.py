@@ -1,7 +1,7 @@
 """Step 2: the verifier's hidden states, by ``VllmHiddenStatesGenerator``, one file per row.
 
-Resuming fills in what is missing or unreadable, wherever it is; a folder of another model, data
-set, setting or version is refused.
+The files are of the form that the trainer of the installed speculators reads. Resuming fills in what is missing or
+unreadable, wherever it is; a folder of another model, data set, setting or version is refused.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from .. import activation
+from ..drift import UsageError
 from ..layers import to_vllm_layer_ids
 from ..shard import Shard
 from ..store import DATA_CONFIG, SampleStore, write_json
@@ -20,6 +22,7 @@ from .prepare import load_rows
 from .space import check_rows
 from .summary import read_step, recorded_step
 from .verifier import Verifier, check_run
+from .workload import row_lengths
 from .writing import Writers, shares
 
 __all__ = ["fill", "run"]
@@ -36,10 +39,11 @@ def run(config: RunConfig, shard: Shard | None = None) -> None:
             a shard finds nothing to extract and completes the folder.
 
     Raises:
-        UsageError: The folder holds samples of something else, there are no prepared rows, or the disk cannot hold
-            what is missing.
+        UsageError: The folder holds samples of something else, there are no prepared rows, the disk cannot hold what is
+            missing, or a row is longer than the verifier takes and the trainer would leave its sample out.
         OSError: A sample could not be written.
     """
+    activation.activate()  # datasets may need a drift to read its own rows
     verifier = check_run(config)
     rows, fingerprint = load_rows(config)
     store = SampleStore(config.data_dir, manifest_of(config, verifier, fingerprint, len(rows)))
@@ -48,6 +52,8 @@ def run(config: RunConfig, shard: Shard | None = None) -> None:
         missing = [index for index in range(len(rows)) if index not in lengths and (shard is None or shard.owns(index))]
         log.info("%d of %d samples are there, %d to extract", len(lengths), len(rows), len(missing))
         if missing:
+            if not store.files.may_be_cut:
+                _check_lengths(config, verifier, row_lengths(rows))
             check_rows(config, verifier, rows, lengths)
         if missing or not read_step(config, _step(shard)):
             _fill(config, verifier, rows, missing, store, lengths, shard)
@@ -109,6 +115,19 @@ def _max_model_len(config: RunConfig, verifier: Verifier) -> int:
     return config.seq_length + 1 if limit is None else min(config.seq_length + 1, limit)
 
 
+def _check_lengths(config: RunConfig, verifier: Verifier, lengths: list[int]) -> None:
+    """Refuse rows that the engine would cut where the trainer takes a sample only with its whole row."""
+    longest = _max_model_len(config, verifier) - 1
+    cut = sum(length > longest for length in lengths)
+    if cut:
+        raise UsageError(
+            f"Every row must fit the verifier, {longest} tokens: the trainers of speculators 0.5 and later leave out a "
+            "sample that is shorter than its row.",
+            f"{cut} of {len(lengths)} rows are longer, seq_length is {config.seq_length}",
+            f"Set seq_length to {longest} or less and prepare again, in another output folder.",
+        )
+
+
 def _generator(config: RunConfig, verifier: Verifier) -> Any:
     from speculators.data_generation import VllmHiddenStatesGenerator
 
@@ -151,7 +170,7 @@ def _extract(
     )  # fmt: skip
     section = config.extract
     with _generator(config, verifier) as generator, Progress(*columns) as progress:
-        write_json(store.folder / DATA_CONFIG, _data_config(config, generator, len(rows)))
+        write_json(store.folder / DATA_CONFIG, _data_config(config, generator, verifier, store))
         task = progress.add_task("extract", total=len(missing), tokens=0)
 
         def written(*sample: int) -> None:
@@ -234,8 +253,8 @@ def _write(store: SampleStore, index: int, row: Any, result: dict[str, Any]) -> 
     return index, kept, store.write(index, sample), len(ids) - kept
 
 
-def _data_config(config: RunConfig, generator: Any, num_samples: int) -> dict[str, Any]:
-    """Speculators' own description of the folder."""
+def _data_config(config: RunConfig, generator: Any, verifier: Verifier, store: SampleStore) -> dict[str, Any]:
+    """Speculators' own description of the folder, which from 0.5 on is the restored one and knows the old form only."""
     from speculators.data_generation.config_generator import DataGenerationConfig
 
     described = DataGenerationConfig.from_generator(
@@ -243,9 +262,10 @@ def _data_config(config: RunConfig, generator: Any, num_samples: int) -> dict[st
         train_data_path=config.prepare.data,
         seq_length=config.seq_length,
         cache_dir=str(config.prepared_dir),
-        num_samples=num_samples,
+        num_samples=store.manifest.num_samples,
         max_samples=config.prepare.max_samples,
         seed=config.seed,
     )
     content: dict[str, Any] = described.to_dict()
-    return content
+    files = store.files.describe(len(verifier.layer_ids), verifier.hidden_size)
+    return content if files is None else {**content, "format": files}

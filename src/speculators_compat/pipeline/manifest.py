@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .. import versions
+from ..sample_files import installed_form
 from ..store import Manifest
 from .config import RunConfig
 from .verifier import Verifier
@@ -32,4 +33,5 @@ def manifest_of(config: RunConfig, verifier: Verifier, fingerprint: str, num_sam
         seed=config.seed,
         seq_length=config.seq_length,
         versions={**found, "speculators_compat": __version__},
+        form=installed_form(),
     )

@@ -6,11 +6,13 @@ Nothing is loaded, downloaded beyond ``config.json``, or written, and no code of
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from ..capture.transport import SLOTS
 from ..layers import default_layer_ids
+from ..sample_files import FORMS, installed_form
 from ..verifier import text_config, text_fields
 from .config import RunConfig
 from .draft import layer_fields
@@ -281,11 +283,11 @@ def _batch_how(config: RunConfig, shape: Shape) -> str:
 
 
 def _files(config: RunConfig, work: Workload) -> list[tuple[str, int | None]]:
-    epochs = config.train.epochs
+    epochs, samples = config.train.epochs, FORMS[installed_form()]
     scheduler = [] if config.train.scheduler == "none" else [("checkpoints/*/scheduler_state_dict.pt", epochs)]
     return [
         ("prepared/prepared.json", 1),
-        ("data/data_*.pt", work.samples),
+        (str(Path("data", samples.folder, samples.name.format(index="*"))), work.samples),
         *((f"data/{name}", 1) for name in ("manifest.json", "sample_lengths.json", "data_config.json")),
         *((f"vocab/{name}", 1) for name in ("token_freq.pt", "d2t.npy", "t2d.npy")),
         ("checkpoints/*/config.json", epochs),

@@ -1,8 +1,11 @@
 """Step 1: conversations into token ids and loss masks, by ``load_and_preprocess_dataset``.
 
 Writes ``<output>/prepared/rows`` (a data set of the datasets library with the columns ``input_ids``
-and ``loss_mask``) and ``<output>/prepared/prepared.json`` (what the rows were made from, and their
-fingerprint).
+and ``loss_mask``, from speculators 0.5 on also ``seq_len``: what its trainer reads) and
+``<output>/prepared/prepared.json`` (what the rows were made from, and their fingerprint).
+
+Up to speculators 0.7 a row is a conversation. From 0.8 on it is an assistant turn with what came before it, as
+inference shows it to the verifier, and the mask begins where the generation prompt ends.
 """
 
 from __future__ import annotations
@@ -20,9 +23,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ..calls import accepts
+from ..conversations import has_media
 from ..drift import UsageError
 from ..masks import without_thinking
 from ..store import write_json
+from ..versions import installed, matches
 from .config import RunConfig
 from .summary import recorded_step
 from .verifier import check_run
@@ -33,7 +39,15 @@ __all__ = ["fingerprint", "load_rows", "run"]
 # without offsets.
 LOGGERS = ("speculators.data_generation.preprocessing", "speculators_compat")
 THINK_TOKENS = ("<think>", "</think>")
-LEFT_OUT = re.compile(r"^(?:Failed to process conversation \d+(?: \([^)]*\))?|Conversation(?: \d+)? is dropped): (.*)")
+LEFT_OUT = re.compile(
+    r"^(?:Failed to process conversation \d+(?: \([^)]*\))?"
+    r"|(?:Conversation(?: \d+)?|(?:A turn|Turn \d+) of conversation \d+) is dropped): (.*)"
+)
+# Options that releases dropped: name, last release that has it, what comes instead.
+REMOVED = (
+    ("assistant_pattern", "0.7.0", ": from 0.8 on the generation prompt's end marks what the assistant wrote"),
+    ("turn_dropout", "0.6.0", ""),
+)
 CUT = re.compile(r"^Sample \d+ is cut from \d+ to (\d+) tokens")
 
 
@@ -60,7 +74,11 @@ def run(config: RunConfig) -> None:
             rows, conversations, log_lines = _preprocess(config, Path(scratch))
             rows, dropped = _clean(rows)
             missing = conversations - len(rows) - sum(dropped.values())
-            _add_upstream_losses(dropped, missing, _reasons(log_lines))
+            reasons = _reasons(log_lines)
+            if _rows_are_turns() or _draws_again(config):
+                # Rows and conversations do not pair, so what the log says is all that is known.
+                missing = sum(reasons.values())
+            _add_upstream_losses(dropped, missing, reasons)
             truncated = _truncated(log_lines)
             report.update(samples=len(rows), conversations=conversations, dropped=dropped, truncated=truncated)
             if not len(rows):
@@ -104,15 +122,33 @@ def _inputs(config: RunConfig) -> dict[str, Any]:
     """Everything that decides the rows."""
     inputs = {**config.prepare.model_dump(exclude={"num_proc"}), "model": config.verifier}
     inputs |= {"seed": config.seed, "seq_length": config.seq_length}
+    if _speculators_is(">=0.5"):  # their rows have a column more, and may be cut out otherwise
+        inputs["rows"] = "assistant turns" if _rows_are_turns() else "conversations"
     data = Path(config.prepare.data)
-    if data.is_file():
-        with data.open("rb") as file:
-            # hashlib.file_digest needs Python 3.11
-            digest = hashlib.sha256()
-            while block := file.read(1 << 20):
-                digest.update(block)
+    files = sorted((*data.rglob("*.json"), *data.rglob("*.jsonl"))) if data.is_dir() else [data]
+    if files[:1] and files[0].is_file():
+        # hashlib.file_digest needs Python 3.11
+        digest = hashlib.sha256()
+        for path in files:
+            with path.open("rb") as file:
+                while block := file.read(1 << 20):
+                    digest.update(block)
         inputs["data_sha256"] = digest.hexdigest()
     return inputs
+
+
+def _speculators_is(releases: str) -> bool:
+    found = installed("speculators")
+    return bool(found and matches(found.version, releases))
+
+
+def _rows_are_turns() -> bool:
+    return _speculators_is(">=0.8")
+
+
+def _draws_again(config: RunConfig) -> bool:
+    """Whether speculators prepares more conversations than are asked for, and chooses among the rows."""
+    return config.prepare.max_samples is not None and _speculators_is(">=0.5")
 
 
 def _recorded(config: RunConfig) -> dict[str, Any] | None:
@@ -146,12 +182,15 @@ def _preprocess(config: RunConfig, scratch: Path) -> tuple[Any, int, list[str]]:
     from speculators.data_generation import preprocessing
 
     section = config.prepare
-    _check_name(section.data, preprocessing.DATASET_CONFIGS)
+    _check_options(config, preprocessing)
     random.seed(config.seed)  # turn_dropout draws from the global generator
     cache_dir = str(scratch / "cache")
+    load = preprocessing.load_and_preprocess_dataset
+    newer = {"trust_remote_code": config.trust_remote_code, "allow_empty_output": True}
     with _warnings(scratch / "warnings.log") as log_lines:
         try:
-            rows, tokenizer = preprocessing.load_and_preprocess_dataset(
+            # In the words of 0.4; the drift preparation_names says them in the installed release's.
+            rows, processor = load(
                 target_model_path=config.verifier,
                 train_data_path=section.data,
                 seq_length=config.seq_length,
@@ -162,13 +201,27 @@ def _preprocess(config: RunConfig, scratch: Path) -> tuple[Any, int, list[str]]:
                 cache_dir=cache_dir,
                 assistant_pattern=section.assistant_pattern,
                 turn_dropout=section.turn_dropout,
+                **{name: value for name, value in newer.items() if accepts(load, name)},
             )
         except IndexError:  # its preview of row 0 fails when no row is left, which hides what happened to them
-            rows, tokenizer = [], None
-    if section.thinking == "mask" and tokenizer is not None:
-        rows = _mask_thinking(rows, tokenizer)
-    conversations = len(preprocessing.load_raw_dataset(section.data, num_proc=section.num_proc, cache_dir=cache_dir))
+            rows, processor = [], None
+    if section.thinking == "mask" and len(rows):
+        rows = _mask_thinking(rows, getattr(processor, "tokenizer", processor))
+    raw = preprocessing.load_raw_dataset(section.data, num_proc=section.num_proc, cache_dir=cache_dir)
+    conversations = len(raw[0] if isinstance(raw, tuple) else raw)  # a pair since 0.6
     return rows, min(conversations, section.max_samples or conversations), log_lines
+
+
+def _trainable_form(rows: Any) -> Any:
+    """Masks as numbers (truth values from 0.5 on), and no messages of multimodal rows (0.6 and later)."""
+    if not len(rows):
+        return rows
+    if "messages" in rows.column_names:
+        rows = rows.remove_columns("messages")
+    from datasets import Sequence, Value
+
+    kind = Sequence(Value("int64"))
+    return rows if rows.features["loss_mask"] == kind else rows.cast_column("loss_mask", kind)
 
 
 def _mask_thinking(rows: Any, tokenizer: Any) -> Any:
@@ -190,13 +243,38 @@ def _mask_thinking(rows: Any, tokenizer: Any) -> Any:
     return rows.map(mask)
 
 
-def _check_name(data: str, known: dict[str, Any]) -> None:
-    if not data.endswith((".json", ".jsonl")) and data not in known:
-        raise UsageError(
-            f"prepare.data must be a .json or .jsonl file, or one of {', '.join(sorted(known))}.",
-            data,
-            "Correct it.",
-        )
+def _check_options(config: RunConfig, preprocessing: Any) -> None:
+    """Refuse what the installed release cannot do, before it starts."""
+    section = config.prepare
+    for name, last, instead in REMOVED:
+        if getattr(section, name) and not accepts(preprocessing.load_and_preprocess_dataset, name):
+            raise UsageError(
+                f"prepare.{name} needs speculators {last} or older.", f"speculators {_release()}", f"Leave it out{instead}."
+            )
+    _check_name(section.data, preprocessing)
+
+
+def _check_name(data: str, preprocessing: Any) -> None:
+    folders = hasattr(preprocessing, "_load_hf_dataset")  # since 0.7, and with them the hub's data sets
+    known = sorted(getattr(preprocessing, "DATASET_CONFIGS", ()))  # up to 0.8
+    if data.endswith((".json", ".jsonl")) or data in known or (folders and _is_open_name(data)):
+        return
+    raise UsageError(
+        "prepare.data must be a .json or .jsonl file"
+        + (", a folder of them, a data set of the hub (hf:...)" if folders else "")
+        + (f", or one of {', '.join(known)}." if known else "."),
+        f"{data} (speculators {_release()})",
+        "Correct it.",
+    )
+
+
+def _is_open_name(data: str) -> bool:
+    return data.startswith("hf:") or Path(data).is_dir()
+
+
+def _release() -> str:
+    found = installed("speculators")
+    return found.version if found else "not installed"
 
 
 @contextmanager
@@ -236,12 +314,14 @@ def _clean(rows: Any) -> tuple[Any, dict[str, int]]:
     dropped = Counter(reason for reason in reasons if reason)
     if dropped:
         rows = rows.select([index for index, reason in enumerate(reasons) if not reason])
-    return rows, dict(dropped)
+    return _trainable_form(rows), dict(dropped)
 
 
 def _unusable(row: dict[str, Any]) -> str:
     if len(row["input_ids"]) < 2:
         return "shorter than two tokens"
+    if any(map(has_media, row.get("messages") or ())):
+        return "content that is not text"  # the states would be of a prompt without it
     # The trainer drops the first position: a mask that only covers it trains nothing.
     return "" if bool(row["loss_mask"][1:].any()) else "no trainable token"
 

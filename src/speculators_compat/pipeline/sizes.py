@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..drift import UsageError
+from ..sample_files import FORMS, installed_form
 from .config import RunConfig
 from .verifier import Verifier
 
@@ -37,7 +38,6 @@ MASTER_BYTES = 4
 """Bytes of one parameter, gradient or AdamW moment in training: the draft is trained in float32."""
 
 INDEX_BYTES = 8  # one id, mask or position: int64
-SAMPLE_OVERHEAD = 8192  # torch.save's archive (about 3 kB for six tensors), rounded up to the disk's blocks of 4 KiB
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "auto": 2}  # vLLM's "auto" turns float32 into 16 bits
 
 
@@ -169,8 +169,9 @@ def state_bytes(config: RunConfig, shape: Shape) -> int:
 
 
 def sample_bytes(config: RunConfig, shape: Shape, samples: int, tokens: int) -> int:
-    """Sample files on the disk: states, ids and mask of every token, and the files' own overhead."""
-    return tokens * (state_bytes(config, shape) + 2 * INDEX_BYTES) + samples * SAMPLE_OVERHEAD
+    """Sample files on the disk: states, ids and, where the form holds it, mask of every token, and their overhead."""
+    files = FORMS[installed_form()]
+    return tokens * (state_bytes(config, shape) + files.index_tensors * INDEX_BYTES) + samples * files.overhead
 
 
 def batch_bytes(config: RunConfig, shape: Shape) -> int:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from ..drift import UsageError
+from ..sample_files import FORMS, installed_form
 from .config import RunConfig
 from .draft import layer_fields
 from .sizes import (
     INDEX_BYTES,
-    SAMPLE_OVERHEAD,
     DraftSize,
     Item,
     Shape,
@@ -108,12 +108,13 @@ def _rows(work: Workload) -> Item:
 
 
 def _samples(config: RunConfig, shape: Shape, work: Workload) -> Item:
-    name = "samples"
-    token = f"{state_bytes(config, shape):,} B of states + {2 * INDEX_BYTES} B for id and mask a token"
+    name, files = "samples", FORMS[installed_form()]
+    what = "id and mask" if files.index_tensors == 2 else "id"
+    token = f"{state_bytes(config, shape):,} B of states + {files.index_tensors * INDEX_BYTES} B for {what} a token"
     if work.missing is None:
         return Item(name, None, f"{token}; {work.source}")
     samples, tokens = work.missing
-    how = f"{tokens:,} tokens x ({token}) + {samples:,} files x {SAMPLE_OVERHEAD:,} B"
+    how = f"{tokens:,} tokens x ({token}) + {samples:,} files x {files.overhead:,} B"
     return Item(name, sample_bytes(config, shape, samples, tokens), how)
 
 

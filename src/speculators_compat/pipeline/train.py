@@ -1,28 +1,25 @@
-"""Step 4: the draft, by speculators' ``Eagle3DraftModel`` and ``Trainer``."""
+"""Step 4: the draft, by speculators' own model and trainer of whichever release is installed."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import os
-import random
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from ..drift import UsageError
-from ..store import SampleStore, write_json
+from ..store import SampleStore
+from . import train_from_files, train_from_parts, train_on_rows
+from .checkpoints import check_checkpoints, complete_epochs, epochs
 from .config import RunConfig
-from .draft import draft_config
+from .splits import split, splits
 from .summary import read_step, recorded_step
-from .verifier import check_run
+from .train_metrics import METRICS, listening, result, validated_epochs
+from .trainers import has_command, trains_on_rows
+from .training_run import TrainingRun, batch_sampler
+from .verifier import Verifier, check_run
 
 __all__ = ["METRICS", "check", "complete_epochs", "run", "split"]
 
-METRICS = "train_metrics.jsonl"
-INPUTS = "training.json"
 log = logging.getLogger(__name__)
 
 
@@ -35,81 +32,99 @@ def run(config: RunConfig) -> None:
     Raises:
         UsageError: Samples or vocabulary are missing or do not fit, there are too few samples to
             split or to give every process a batch, or checkpoints are in the way.
+        KeyboardInterrupt: The trainer was interrupted, whether or not it says so itself.
     """
-    verifier, lengths, vocab, splits = check(config)
-    _check_checkpoints(config)
-    if _epochs(config)[-1:] >= [config.train.epochs - 1] and read_step(config, "train"):
+    checked = check(config)
+    check_checkpoints(config)
+    if epochs(config)[-1:] >= [config.train.epochs - 1] and read_step(config, "train"):
         log.info("all %d epochs are in %s", config.train.epochs, config.checkpoint_dir)
         return
-    from speculators.train.logger import setup_root_logger
-    from speculators.train.utils import maybe_destroy_distributed, maybe_setup_distributed
+    if has_command():
+        _run_on_rows(checked)
+    else:
+        _run_from_parts(checked)
 
-    setup_root_logger()
-    local_rank, world_size, rank, is_distributed = maybe_setup_distributed()
 
-    def train() -> None:
-        _train(config, verifier, vocab, splits, lengths, (local_rank, world_size, rank))
+def _run_on_rows(checked: TrainingRun) -> None:
+    """The whole of upstream's own command."""
+    config = checked.config
+    settings = train_on_rows.trainer_config(checked)
+    if int(os.environ.get("RANK", "0")):
+        train_on_rows.train(settings)
+        return
+    with recorded_step(config, "train") as report:
+        left = _left(config)
+        train_on_rows.train(settings)
+        _check_finished(config, left)
+        report.update(result(config), **_said(checked, train_on_rows.report_of(checked, settings)))
 
-    try:
-        if rank:
-            train()
+
+def _run_from_parts(checked: TrainingRun) -> None:
+    """Upstream's parts, put together here."""
+    config = checked.config
+    kind = train_from_parts if trains_on_rows() else train_from_files
+    with kind.process() as ranks:
+        if ranks[-1]:
+            kind.train(checked, ranks)
             return
-        with recorded_step(config, "train") as report, _metrics(config):
-            train()
-            report.update(_result(config))
-    finally:
-        if is_distributed:
-            maybe_destroy_distributed()
+        with recorded_step(config, "train") as report, listening(config):
+            left = _left(config)
+            kind.train(checked, ranks)
+            report.update(result(config))
+            if trains_on_rows():
+                _check_finished(config, left)
+                report.update(_said(checked, train_from_parts.report_of(checked)))
 
 
-def check(config: RunConfig) -> tuple[Any, dict[int, int], tuple[Any, Any], tuple[list[int], list[int]]]:
+def _left(config: RunConfig) -> bool:
+    """Whether an epoch is left to train."""
+    return not epochs(config)[-1:] >= [config.train.epochs - 1]
+
+
+def _check_finished(config: RunConfig, left: bool) -> None:
+    """From speculators 0.6 on an interrupted trainer saves what it has and returns as if it had finished.
+
+    https://github.com/vllm-project/speculators/blob/v0.6.0/src/speculators/train/graceful_shutdown.py
+    """
+    if left and config.train.epochs - 1 not in validated_epochs(config):
+        log.warning("Training was interrupted. Repeat the step to go on from the last complete checkpoint.")
+        raise KeyboardInterrupt
+
+
+def _said(checked: TrainingRun, settings: dict[str, Any]) -> dict[str, Any]:
+    """What the report says of a release whose defaults are its own."""
+    training, validation = checked.splits
+    return {
+        "algorithm": checked.config.train.algorithm,
+        "split": {"train": [training[0], training[-1]], "validation": [validation[0], validation[-1]]},
+        "trainer": settings,
+    }
+
+
+def check(config: RunConfig) -> TrainingRun:
     """Everything that can be refused before a process starts to train; nothing is changed.
 
     Args:
         config: The run.
 
     Returns:
-        The verifier, tokens of each sample, ``t2d`` and ``d2t``, and the indices of both splits.
+        The run with its verifier, the tokens of each sample, the vocabulary, and the indices of both splits.
 
     Raises:
-        UsageError: Samples or vocabulary are missing or do not fit, or there are too few samples to split.
+        UsageError: Algorithm, options, samples or vocabulary are missing or do not fit, or there are too few samples to
+            split or to give every process a batch.
     """
     verifier = check_run(config)
     files, lengths = _samples(config, verifier)
-    vocab = _vocab(config, verifier.vocab_size)
-    return verifier, lengths, vocab, split(files, config.train.train_ratio, config.seed)
+    checked = TrainingRun(config, verifier, _vocab(config, verifier.vocab_size), lengths, splits(config, files))
+    if trains_on_rows():
+        processes = int(os.environ.get("WORLD_SIZE", config.train.num_processes))
+        for indices in checked.splits:
+            batch_sampler(config, [lengths[index] for index in indices], processes, 0)
+    return checked
 
 
-def split(files: list[int], ratio: float, seed: int) -> tuple[list[int], list[int]]:
-    """Split sample indices into training and validation.
-
-    By index and not by the order in which a file system lists names, so that every rank on every
-    node splits alike.
-
-    Args:
-        files: Indices of the samples.
-        ratio: Share of the training split.
-        seed: Seed of the shuffle.
-
-    Returns:
-        Training and validation indices, disjoint, both non-empty.
-
-    Raises:
-        UsageError: There are too few samples for both.
-    """
-    shuffled = sorted(files)
-    random.Random(seed).shuffle(shuffled)  # noqa: S311 (not for secrets)
-    size = int(len(shuffled) * ratio)
-    if not 0 < size < len(shuffled):
-        raise UsageError(
-            "Training and validation need at least one sample each.",
-            f"{len(shuffled)} samples, train_ratio {ratio}",
-            "Prepare more data, or change train.train_ratio.",
-        )
-    return shuffled[:size], shuffled[size:]
-
-
-def _samples(config: RunConfig, verifier: Any) -> tuple[list[int], dict[int, int]]:
+def _samples(config: RunConfig, verifier: Verifier) -> tuple[list[int], dict[int, int]]:
     """Indices and tokens of the extracted samples, once they are known to be this configuration's."""
     store = SampleStore.open(config.data_dir)
     _check_manifest(config, verifier, store.manifest)
@@ -123,7 +138,7 @@ def _samples(config: RunConfig, verifier: Any) -> tuple[list[int], dict[int, int
     return list(lengths), lengths
 
 
-def _check_manifest(config: RunConfig, verifier: Any, manifest: Any) -> None:
+def _check_manifest(config: RunConfig, verifier: Verifier, manifest: Any) -> None:
     """Refuse states of another verifier, other layers or other rows: nothing would fail, the draft would be wrong."""
     expected = {
         "model": config.verifier,
@@ -166,232 +181,3 @@ def _vocab(config: RunConfig, target_vocab_size: int) -> tuple[Any, Any]:
             "Run the vocab step again.",
         )
     return t2d, d2t
-
-
-def _check_checkpoints(config: RunConfig) -> None:
-    """Set incomplete checkpoints aside, which upstream would resume from; overwrite none."""
-    if int(os.environ.get("RANK", "0")):
-        return
-    folders = {epoch: config.checkpoint_dir / str(epoch) for epoch in _epochs(config)}
-    complete = [epoch for epoch, folder in folders.items() if _is_complete(config, folder)]
-    _check_inputs(config, bool(complete))
-    if complete and not config.train.resume:
-        raise UsageError(
-            "Without train.resume a training run starts with no checkpoints.",
-            f"epochs {complete} in {config.checkpoint_dir}",
-            "Set train.resume: true, use another output folder, or delete them.",
-        )
-    # Only after every check: what is refused changes nothing.
-    for epoch in folders.keys() - set(complete):
-        _set_aside(folders[epoch])
-
-
-def complete_epochs(config: RunConfig) -> list[int]:
-    """Epochs whose checkpoint has all its files.
-
-    Args:
-        config: The run.
-    """
-    return [epoch for epoch in _epochs(config) if _is_complete(config, config.checkpoint_dir / str(epoch))]
-
-
-def _is_complete(config: RunConfig, folder: Path) -> bool:
-    """Whether a checkpoint has all its files; a large draft's weights are sharded (transformers' save_pretrained)."""
-    index = folder / "model.safetensors.index.json"
-    if index.exists():
-        weights = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    else:
-        weights = ["model.safetensors"]
-    return all((folder / name).exists() for name in [*_expected(config), *weights])
-
-
-def _set_aside(folder: Path) -> None:
-    """Rename an incomplete checkpoint to a free name; nothing is deleted."""
-    number = 0
-    while (aside := folder.with_name(f"{folder.name}.incomplete{number or ''}")).exists():
-        number += 1
-    folder.rename(aside)
-    log.warning("%s is incomplete, moved to %s", folder, aside)
-
-
-def _check_inputs(config: RunConfig, resuming: bool) -> None:
-    """Record what the weights' meaning depends on; refuse to resume with anything else."""
-    path = config.checkpoint_dir / INPUTS
-    vocab = hashlib.sha256((config.vocab_dir / "d2t.npy").read_bytes()).hexdigest()
-    manifest = SampleStore.open(config.data_dir).manifest
-    inputs = {
-        "model": manifest.model,
-        "layer_ids": manifest.layer_ids,
-        "dataset_fingerprint": manifest.dataset_fingerprint,
-        "vocabulary_sha256": vocab,
-        "draft": config.train.draft.model_dump(mode="json"),
-        "total_seq_len": config.total_seq_len,
-        "train_ratio": config.train.train_ratio,
-        "seed": config.seed,
-    }
-    if not resuming:
-        write_json(path, inputs)
-        return
-    recorded = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    different = [key for key, value in inputs.items() if recorded.get(key) != value]
-    if different:
-        raise UsageError(
-            f"The checkpoints in {config.checkpoint_dir} must come from this draft and data.",
-            "; ".join(f"{key}: {recorded.get(key)!r} there, {inputs[key]!r} now" for key in different),
-            "Use another output folder, or go back to the earlier settings. Nothing was changed.",
-        )
-
-
-def _expected(config: RunConfig) -> list[str]:
-    """Files of a complete checkpoint; the scheduler's is the last that the trainer writes."""
-    names = ["config.json", "optimizer_state_dict.pt"]
-    return names if config.train.scheduler == "none" else [*names, "scheduler_state_dict.pt"]
-
-
-def _epochs(config: RunConfig) -> list[int]:
-    if not config.checkpoint_dir.is_dir():
-        return []
-    return sorted(int(folder.name) for folder in config.checkpoint_dir.iterdir() if folder.name.isdigit())
-
-
-def _train(
-    config: RunConfig,
-    verifier: Any,
-    vocab: tuple[Any, Any],
-    files: tuple[list[int], list[int]],
-    lengths: dict[int, int],
-    ranks: tuple[int, int, int],
-) -> None:
-    import torch
-    from speculators.models.eagle3 import Eagle3DraftModel
-    from speculators.train.trainer import Trainer, TrainerConfig
-
-    torch.manual_seed(config.seed)
-    section = config.train
-    local_rank, world_size, rank = ranks
-    t2d, d2t = vocab
-    model = Eagle3DraftModel(config=draft_config(config, verifier), t2d=t2d, d2t=d2t)
-    loaders = [
-        _loader(config, indices, lengths, world_size, rank, noisy)
-        for indices, noisy in zip(files, (True, False), strict=True)
-    ]
-    steps = {"ttt_steps": section.ttt_steps, "ttt_step_loss_decay": section.ttt_step_loss_decay}
-    trainer_config = TrainerConfig(
-        lr=section.lr,
-        num_epochs=section.epochs,
-        save_path=str(config.checkpoint_dir),
-        resume_from_checkpoint=section.resume and bool(_epochs(config)),
-        is_distributed=world_size > 1 or "LOCAL_RANK" in os.environ,
-        local_rank=local_rank,
-        train_call_kwargs={**steps, "use_off_policy_tokens": section.use_off_policy_tokens},
-        val_call_kwargs={**steps, "use_off_policy_tokens": False},
-        scheduler_type=section.scheduler,
-        scheduler_warmup_steps=section.warmup_steps,
-    )
-    Trainer(model, trainer_config, *loaders).run_training()
-
-
-def _loader(
-    config: RunConfig,
-    indices: list[int],
-    lengths: dict[int, int],
-    world_size: int,
-    rank: int,
-    noisy: bool,
-) -> Any:
-    """Packed batches of one split for one rank."""
-    import torch
-    from speculators.train.data import Eagle3SampleFileDataset, create_collate_fn
-    from speculators.train.distributed_batch_sampler import MultipackDistributedBatchSamplerV2
-    from speculators.train.noise_transforms import AddUniformNoise
-    from torch.utils.data import DataLoader
-
-    noise = AddUniformNoise(std=config.train.noise_std, tensors=("hidden_states",)) if noisy else None
-    dataset = Eagle3SampleFileDataset(
-        max_len=config.total_seq_len,
-        file_list=[str(config.data_dir / f"data_{index}.pt") for index in indices],
-        transform=noise if config.train.noise_std else None,
-    )
-    sampler = MultipackDistributedBatchSamplerV2(
-        batch_max_length=config.total_seq_len,
-        # The data set drops each sample's first position; its own lengths are guesses on 0.3.0, one
-        # too long on 0.4.
-        lengths=[lengths[index] - 1 for index in indices],
-        num_replicas=world_size,
-        rank=rank,  # of all nodes: with the local rank every node would train on the same data
-        seed=config.seed,
-    )
-    if not len(sampler):
-        raise UsageError(
-            "Every training process needs at least one batch in each split.",
-            f"{len(indices)} samples for {world_size} processes of {config.total_seq_len} tokens",
-            "Prepare more data, or lower train.total_seq_len or train.num_processes.",
-        )
-    workers = config.train.num_workers
-    return DataLoader(
-        dataset,
-        batch_sampler=sampler,
-        num_workers=workers,
-        prefetch_factor=config.train.prefetch_factor if workers else None,
-        persistent_workers=workers > 0,
-        pin_memory=torch.cuda.is_available(),
-        collate_fn=create_collate_fn(config.total_seq_len),
-    )
-
-
-class _MetricsFile(logging.Handler):
-    """Appends every metrics record of speculators' trainer to a JSON-lines file."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(logging.INFO)
-        self.file = path.open("a", encoding="utf-8")
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if isinstance(record.msg, Mapping):
-            line = {"step": getattr(record, "step", None), **record.msg}
-            self.file.write(json.dumps(line, default=float) + "\n")
-            self.file.flush()
-            if "val" in line:
-                log.info("epoch %s: validation loss %.3f", line.get("epoch"), line["val"]["loss_epoch"])
-
-    def close(self) -> None:
-        self.file.close()
-        super().close()
-
-
-@contextmanager
-def _metrics(config: RunConfig) -> Iterator[None]:
-    """Keep what the trainer logs to "speculators.metrics"."""
-    path = config.output / METRICS
-    if not _epochs(config):
-        path.unlink(missing_ok=True)
-    logger = logging.getLogger("speculators.metrics")
-    handler = _MetricsFile(path)
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    logger.propagate, propagated = (
-        False,
-        logger.propagate,
-    )  # a record of a dozen figures for each step
-    try:
-        yield
-    finally:
-        logger.propagate = propagated
-        logger.removeHandler(handler)
-        handler.close()
-
-
-def _result(config: RunConfig) -> dict[str, Any]:
-    """First and last loss, from the metrics file, and the newest checkpoint."""
-    lines = [json.loads(line) for line in (config.output / METRICS).read_text(encoding="utf-8").splitlines()]
-    losses = [line["train"]["loss"] for line in lines if "train" in line]
-    validation = [line["val"]["loss_epoch"] for line in lines if "val" in line]
-    epochs = _epochs(config)
-    return {
-        "steps": len(losses),
-        "first_loss": losses[0] if losses else None,
-        "last_loss": losses[-1] if losses else None,
-        "first_validation_loss": validation[0] if validation else None,
-        "last_validation_loss": validation[-1] if validation else None,
-        "checkpoint": str(config.checkpoint_dir / str(epochs[-1])) if epochs else None,
-    }

@@ -89,12 +89,15 @@ def check_run(config: RunConfig) -> Verifier:
 
     Raises:
         UsageError: The checkpoint needs code that the run does not trust, cannot be read, or does
-            not go with the layers or the vocabulary asked for; or the data are neither a file nor a
-            known name.
+            not go with the layers or the vocabulary asked for; the data are neither a file nor a
+            known name; or the installed trainer has no such algorithm or option.
     """
     check_inputs(config)
+    from .train_options import check_options
+
     verifier = _load(config)
     check_fit(config, verifier)
+    check_options(config, verifier.vocab_size)
     return verifier
 
 

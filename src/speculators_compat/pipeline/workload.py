@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .. import activation
 from ..drift import UsageError
 from ..store import MANIFEST, SampleStore
 from .config import RunConfig
@@ -84,6 +85,7 @@ def workload(config: RunConfig, verifier: Verifier, shape: Shape) -> Workload:
     rows, fingerprint = load_rows(config)
     done: Mapping[int, int] = {}
     if (config.data_dir / MANIFEST).exists():
+        activation.activate()  # datasets may need a drift to read its own rows
         store = SampleStore(config.data_dir, manifest_of(config, verifier, fingerprint, len(rows)))
         done = store.lengths(lambda index: rows[index]["input_ids"])
     return Workload.counted(config, shape, row_lengths(rows), done)

@@ -165,6 +165,8 @@ def _held_out(run: Path, count: int) -> list[int] | None:
     if not path.exists():
         return None
     record = json.loads(path.read_text(encoding="utf-8"))
-    from ..pipeline.train import split
+    from ..pipeline.splits import split, split_rows
 
+    if "split" in record:  # of speculators 0.5 and later
+        return split_rows(range(count), record["train_ratio"])[1]
     return sorted(split(list(range(count)), record["train_ratio"], record["seed"])[1])

@@ -13,6 +13,7 @@ from typing import Any
 
 from .. import activation
 from ..drift import UsageError
+from ..sample_files import SampleError, StateFiles
 from .command import Verifier, read_verifier, server_layer_ids
 from .diagnosis import NORMED, Report, Sample, diagnose
 
@@ -20,6 +21,8 @@ __all__ = ["TOLERANCES", "Settings", "as_dict", "as_text", "run_check"]
 
 #: Relative L2 error of a row between two runs of one model, by the states' dtype: kernels and graphs may differ.
 TOLERANCES = {"float32": 1e-3, "float16": 2e-2, "bfloat16": 8e-2}
+FILES = StateFiles()
+WAY_OUT = "Extract with the connector that launch names, without --kv-cache-dtype."
 Extract = Callable[..., list[dict[int, Any]]]
 
 
@@ -52,7 +55,7 @@ class Settings:
     @property
     def folder(self) -> Path:
         """Where the states are."""
-        return self.states or self.data / "hidden_states"
+        return self.states or self.data / FILES.folder
 
 
 def run_check(settings: Settings, extract: Extract | None = None) -> Report:
@@ -113,38 +116,40 @@ def _tokens(settings: Settings) -> dict[int, list[int]]:
 
 
 def _file(folder: Path, index: int) -> Path:
-    return folder / f"hs_{index}.safetensors"
+    return folder / FILES.name.format(index=index)
 
 
 def _read(folder: Path, tokens: Mapping[int, Any], layer_ids: Sequence[int]) -> tuple[dict[int, Sample], str]:
     """What the server wrote, in float32, and the dtype that it wrote."""
-    from safetensors.torch import load_file
-
     found = {}
     dtypes = set()
     for index in tokens:
         path = _file(folder, index)
         if not path.is_file():
             continue
-        content = load_file(path)
-        states = content.get("hidden_states")
-        if states is None or "token_ids" not in content or states.dim() != 3 or states.shape[1] != len(layer_ids):
-            shapes = {name: tuple(tensor.shape) for name, tensor in content.items()}
-            raise UsageError(
-                f"A file holds token_ids and hidden_states [tokens, {len(layer_ids)} layers, hidden].",
-                f"{shapes} in {path.name}",
-                "Give --layer-ids as they were given to launch.",
-            )
-        dtypes.add(str(states.dtype).removeprefix("torch."))
-        columns = {layer: states[:, place].float().numpy() for place, layer in enumerate(layer_ids)}
-        found[index] = Sample(content["token_ids"].tolist(), columns)
+        sample = _sample(path, layer_ids)
+        states = sample["hidden_states"]
+        dtypes.add(str(states[0].dtype).removeprefix("torch."))
+        columns = {layer: state.float().numpy() for layer, state in zip(layer_ids, states, strict=True)}
+        found[index] = Sample(sample["input_ids"].tolist(), columns)
     if len(dtypes) != 1 or not dtypes <= TOLERANCES.keys():
         raise UsageError(
-            f"States are all of one of these types: {', '.join(TOLERANCES)}.",
-            ", ".join(sorted(dtypes)),
-            "Extract with the connector that launch names, without --kv-cache-dtype.",
+            f"States are all of one of these types: {', '.join(TOLERANCES)}.", ", ".join(sorted(dtypes)), WAY_OUT
         )
     return found, dtypes.pop()
+
+
+def _sample(path: Path, layer_ids: Sequence[int]) -> dict[str, Any]:
+    """One file, with the layers that it should have."""
+    required = f"A file holds token_ids and hidden_states [tokens, {len(layer_ids)} layers, hidden]."
+    try:
+        sample = FILES.read(path)
+    except SampleError as error:
+        raise UsageError(required, f"{path.name}: {error}", WAY_OUT) from error
+    layers = len(sample["hidden_states"])
+    if layers != len(layer_ids):
+        raise UsageError(required, f"{layers} layers in {path.name}", "Give --layer-ids as they were given to launch.")
+    return sample
 
 
 def _extract(settings: Settings, prompts: list[list[int]], layer_ids: list[int], dtype: str) -> list[dict[int, Any]]:
@@ -152,7 +157,7 @@ def _extract(settings: Settings, prompts: list[list[int]], layer_ids: list[int],
     from speculators.data_generation.vllm_hidden_states_generator import VllmHiddenStatesGenerator
 
     memory = settings.gpu_memory_utilization
-    generator = VllmHiddenStatesGenerator(
+    with VllmHiddenStatesGenerator(
         settings.model,
         layer_ids,
         max_model_len=max(map(len, prompts)) + 1,
@@ -161,11 +166,8 @@ def _extract(settings: Settings, prompts: list[list[int]], layer_ids: list[int],
         trust_remote_code=settings.trust_remote_code,
         overlong="error",
         **({} if memory is None else {"gpu_memory_utilization": memory}),
-    )
-    try:
+    ) as generator:
         results = generator.generate(prompts)
-    finally:
-        generator.close()
     return [
         {layer: states.float().numpy() for layer, states in zip(layer_ids, result["hidden_states"], strict=True)}
         for result in results

@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 from .. import versions
 from ..drift import UsageError
 from ..layers import ascend_to_last, from_vllm_layer_ids, to_vllm_layer_ids
+from ..pipeline.verifier import read_config
 from ..verifier import text_config, text_fields
 from .arguments import Arguments
 from .facts import LIMITS, SETTINGS, WARNINGS, Setup
@@ -72,13 +73,12 @@ def read_verifier(name: str) -> Verifier:
         name: Folder or Hugging Face id.
 
     Raises:
-        UsageError: It does not say how many decoder layers there are.
+        UsageError: There is none, it cannot be read, or it does not say how many decoder layers there are.
     """
-    local = Path(name, "config.json")
-    raw: dict[str, Any] = json.loads(local.read_text(encoding="utf-8")) if local.is_file() else {}
+    raw = read_config(name)
     fields = text_fields(raw)
     if "num_hidden_layers" not in fields:
-        # On the Hub, or left to its class's default.
+        # Left to its class's default.
         loaded = text_config(name)
         fields = {key: getattr(loaded, key, None) for key in ("model_type", "num_hidden_layers")}
     if not isinstance(fields["num_hidden_layers"], int):

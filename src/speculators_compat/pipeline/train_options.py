@@ -1,0 +1,235 @@
+"""``train.algorithm`` and ``train.options``: what the installed trainer offers, and what the run already says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..drift import UsageError
+from .config import RunConfig
+from .trainers import has_noise, has_schema, installed_release, trains_on_rows
+
+__all__ = ["EAGLE3", "FIELD_OF", "HARMLESS", "algorithms", "check_options", "known_options"]
+
+EAGLE3 = "eagle3"
+
+FIELD_OF = {
+    "d2t_path": "vocab",
+    "data_path": "output",
+    "draft_arch": "train.algorithm",
+    "draft_config": "train.draft",
+    "draft_hidden_act": "train.draft",
+    "draft_mrope_full_head_hack": "train.draft.rope_scaling",
+    "draft_vocab_size": "vocab.draft_vocab_size",
+    "epochs": "train.epochs",
+    "hidden_states_path": "output",
+    "lr": "train.lr",
+    "no_resume_from_checkpoint": "train.resume",
+    "noise_std": "train.noise_std",
+    "norm_before_residual": "train.draft.norm_before_residual",
+    "num_epochs": "train.epochs",
+    "num_layers": "train.draft.num_layers",
+    "num_workers": "train.num_workers",
+    "prefetch_factor": "train.prefetch_factor",
+    "resume_from_checkpoint": "train.resume",
+    "save_path": "output",
+    "scheduler_type": "train.scheduler",
+    "scheduler_warmup_steps": "train.warmup_steps",
+    "seed": "seed",
+    "speculator_type": "train.algorithm",
+    "t2d_path": "vocab",
+    "target_layer_ids": "layer_ids",
+    "token_freq_path": "vocab",
+    "total_seq_len": "train.total_seq_len",
+    "train_data_ratio": "train.train_ratio",
+    "trust_remote_code": "trust_remote_code",
+    "ttt_step_loss_decay": "train.ttt_step_loss_decay",
+    "ttt_steps": "train.ttt_steps",
+    "use_off_policy_tokens": "train.use_off_policy_tokens",
+    "verifier_name_or_path": "model",
+}
+"""Option of an upstream trainer to the configuration's field that says the same."""
+
+DECIDED = frozenset(
+    {
+        "dry_run",
+        "from_pretrained",
+        "generation_validation_retries",
+        "hidden_states_backend",
+        "legacy_data",
+        "max_consecutive_generation_failures",
+        "max_retries",
+        "on_generate",
+        "on_missing",
+        "request_timeout",
+        "save_best",  # deletes the checkpoints that a run goes on from
+        "vllm_endpoint",
+    }
+)
+"""Options that would take the run off its own samples and checkpoints; they are not offered."""
+
+HARMLESS = frozenset(
+    {"checkpoint_freq", "deterministic_cuda", "log_dir", "log_freq", "logger", "max_steps", "run_name"}
+)
+"""Options that may change when a run resumes."""
+
+WHOLE_VOCABULARY = frozenset({"dflash2"})
+"""https://github.com/vllm-project/speculators/blob/main/src/speculators/models/dflash2/core.py"""
+
+FROM_PARTS: dict[str, dict[str, dict[str, Any]]] = {
+    "0.5": {
+        "": {
+            "checkpoint_freq": 1,
+            "hidden_states_dtype": "bfloat16",
+            "log_freq": 1,
+            "scheduler_num_cosine_cycles": 0.5,
+            "scheduler_total_steps": None,
+        },
+        "eagle3": {"embed_requires_grad": False, "norm_before_fc": False},
+        "dflash": {"block_size": 8, "mask_token_id": None, "max_anchors": 3072},
+    },
+    "0.6": {
+        "": {
+            "checkpoint_freq": 1,
+            "hidden_states_dtype": "bfloat16",
+            "log_freq": 1,
+            "loss_fn": "kl_div",
+            "scheduler_num_cosine_cycles": 0.5,
+            "scheduler_total_steps": None,
+        },
+        "eagle3": {"embed_requires_grad": False, "norm_before_fc": False},
+        "dflash": {"block_size": 8, "mask_token_id": None, "max_anchors": 3072, "sliding_window_non_causal": False},
+        "peagle": {
+            "down_sample_ratio": 0.7,
+            "down_sample_ratio_min": 0.2,
+            "mask_token_id": None,
+            "num_depths": 8,
+        },
+    },
+}
+"""Options of the releases that have no schema of their own, with the defaults that ``from_training_args``,
+``get_trainer_kwargs`` and ``TrainerConfig`` have there; the empty name stands for every algorithm."""
+
+EXAMPLE = "docs/pipeline.md lists the algorithms and says which options come from where."
+
+
+def check_options(config: RunConfig, target_vocab_size: int) -> None:
+    """Refuse an algorithm or an option that the installed trainer does not have. Nothing is imported for the defaults.
+
+    Args:
+        config: The run.
+        target_vocab_size: Of its verifier.
+
+    Raises:
+        UsageError: Algorithm or option is unknown, does not go with the draft's vocabulary, is said by a field already,
+            or a field asks for what the release cannot do.
+    """
+    section = config.train
+    if section.algorithm != EAGLE3:
+        _check_algorithm(section.algorithm)
+        _check_vocabulary(config, target_vocab_size)
+    if section.options:
+        _check_names(section.options, known_options(section.algorithm))
+    if has_schema():
+        _check_lost_fields(config)
+
+
+def algorithms() -> list[str]:
+    """Algorithms of the installed trainer that train on this run's samples, sorted."""
+    if not trains_on_rows():
+        return [EAGLE3]
+    if not has_schema():
+        return sorted(name for name in _table() if name)
+    import speculators.models  # noqa: F401  (each registers itself)
+    from speculators.model import SpeculatorModel
+
+    registered = set(SpeculatorModel.registry or {})
+    # mtp goes on training heads that the verifier brings itself (tensors "mtp.*"), with the verifier's own decoder
+    # layer and whole vocabulary: none of vocab, draft and layer_ids means anything to it.
+    return sorted(registered - {"mtp"})
+
+
+def known_options(algorithm: str) -> dict[str, Any]:
+    """Options that ``train.options`` may hold, with the release's defaults (None: derived by the trainer).
+
+    Args:
+        algorithm: For which draft.
+    """
+    if not trains_on_rows():
+        return {}
+    if not has_schema():
+        table = _table()
+        return {**table[""], **table.get(algorithm, {})}
+    from speculators.train.config import TrainConfig, resolution
+
+    users: Mapping[str, Iterable[str]] = getattr(resolution, "_ALGORITHM_GROUP_USERS", {})
+    config = TrainConfig(speculator_type=algorithm)
+    foreign = {
+        name
+        for group, who in users.items()
+        if algorithm not in who
+        for name in type(getattr(config, group)).model_fields
+    }
+    hidden = FIELD_OF.keys() | DECIDED | foreign
+    return {name: value for name, value in config.flatten().items() if name not in hidden}
+
+
+def _table() -> dict[str, dict[str, Any]]:
+    release = installed_release()
+    return FROM_PARTS[".".join(release.split(".")[:2])]
+
+
+def _check_algorithm(algorithm: str) -> None:
+    offered = algorithms()
+    if algorithm not in offered:
+        raise UsageError(
+            f"train.algorithm must be one that speculators {installed_release()} can train on these samples: "
+            f"{', '.join(offered)}.",
+            f"{algorithm!r}",
+            EXAMPLE,
+        )
+
+
+def _check_vocabulary(config: RunConfig, target_vocab_size: int) -> None:
+    algorithm, size = config.train.algorithm, config.vocab.draft_vocab_size
+    if algorithm in WHOLE_VOCABULARY and size != target_vocab_size:
+        raise UsageError(
+            f"A draft of the kind {algorithm} has the verifier's whole vocabulary.",
+            f"vocab.draft_vocab_size {size} of {target_vocab_size} tokens",
+            f"Set vocab.draft_vocab_size: {target_vocab_size}.",
+        )
+
+
+def _check_names(options: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    said = {name: FIELD_OF[name] for name in options if name in FIELD_OF}
+    if said:
+        raise UsageError(
+            "train.options must not repeat what a field of the configuration says.",
+            ", ".join(f"{name} (the field {field})" for name, field in sorted(said.items())),
+            "Set the field.",
+        )
+    unknown = sorted(options.keys() - known.keys())
+    if unknown:
+        raise UsageError(
+            f"train.options must be options of speculators {installed_release()}'s trainer.",
+            ", ".join(unknown),
+            f"Known: {', '.join(sorted(known)) or 'none'}.",
+        )
+
+
+def _check_lost_fields(config: RunConfig) -> None:
+    """Refuse what a field asks for in so many words and the release no longer does; defaults pass."""
+    section, release = config.train, installed_release()
+    if "use_off_policy_tokens" in section.model_fields_set and not section.use_off_policy_tokens:
+        raise UsageError(
+            f"speculators {release} always feeds ground-truth tokens between the draft's steps.",
+            "train.use_off_policy_tokens: false",
+            "Leave the field out, or set it to true.",
+        )
+    if "noise_std" in section.model_fields_set and section.noise_std and not has_noise():
+        raise UsageError(
+            f"speculators {release} adds no noise to the states.",
+            f"train.noise_std: {json.dumps(section.noise_std)}",
+            "Leave the field out, or set it to 0.",
+        )
