@@ -218,3 +218,16 @@ def test_what_may_change_when_a_run_resumes(release, tmp_path):
     assert (found["algorithm"], found["speculators"], found["split"]) == ("eagle3", "0.9.0", "first rows")
     release("0.4.0")
     assert checkpoints._newer_inputs(config(tmp_path)) == {}
+
+
+def test_a_plan_shares_the_draft_only_among_processes_that_do(release, tmp_path):
+    from speculators_compat.pipeline.plan import _notes_of_trainer, _shards
+
+    eight = config(tmp_path, num_processes=8)
+    for version, shards in (("0.4.0", 8), ("0.6.0", 8), ("0.7.0", 1)):
+        release(version)
+        assert _shards(eight) == shards
+    assert _shards(config(tmp_path, num_processes=8, options={"fsdp_shard": True})) == 8
+    assert len(_notes_of_trainer(config(tmp_path, algorithm="dflash"))) == 2
+    release("0.4.0")
+    assert _notes_of_trainer(eight) == []
