@@ -74,6 +74,11 @@ def vllm_is(since: str | None, until: str | None) -> bool:
     return bool(found and versions.in_range(found.version, since, until))
 
 
+#: The trainer's parts have other signatures from 0.5 on, so that a drift of both has a test for each.
+older_trainer = pytest.mark.skipif(not speculators_is("<0.5"), reason="the trainer of speculators up to 0.4")
+newer_trainer = pytest.mark.skipif(not speculators_is(">=0.5"), reason="the trainers of speculators from 0.5 on")
+
+
 def applies(drift: Drift) -> pytest.MarkDecorator:
     """Skip where the installed speculators does not have the drift's call site."""
     return pytest.mark.skipif(

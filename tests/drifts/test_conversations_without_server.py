@@ -67,6 +67,61 @@ def test_in_two_processes(tmp_path):
     assert trained(rows, tokenizer) == sorted(["</think>two<|im_end|>", "hm</think>four five<|im_end|>"] * 8)
 
 
+def kimi_with(folder, condition):
+    """A Kimi whose template shows a turn's reasoning only if this holds."""
+    verifier = make_kimi_k25(folder / "kimi")
+    path = verifier / "chat_template.jinja"
+    before = path.read_text()
+    path.write_text(before.replace("loop.index0 > state.last_user", condition))
+    assert path.read_text() != before
+    return verifier
+
+
+def test_a_thought_that_the_template_hides_is_in_its_own_turns_row(tmp_path):
+    """As K2's template, which takes an answer for history as soon as it is there."""
+    verifier = kimi_with(tmp_path, "false")
+    with shim():
+        rows, tokenizer = prepare(verifier, [[*TALK, *TALK]], tmp_path)
+    assert trained(rows, tokenizer) == sorted(["</think>two<|im_end|>", "hm</think>four five<|im_end|>"] * 2)
+    texts = [tokenizer.decode(row["input_ids"]) for row in rows]
+    assert sorted(text.count("<think>hm</think>") for text in texts) == [0, 0, 1, 1]
+
+
+def test_a_thought_before_a_call_that_the_answer_makes_the_template_hide_drops_the_conversation(tmp_path, caplog):
+    verifier = kimi_with(tmp_path, "loop.last or messages[-1].role != 'assistant'")
+    call = {"type": "function", "id": "f:0", "function": {"name": "f", "arguments": {}}}
+    result = {"role": "tool", "tool_call_id": "f:0", "content": "rain"}
+    chain = [TALK[0], {**TALK[3], "tool_calls": [call]}, result, TALK[1]]
+    with shim(), caplog.at_level(logging.WARNING):
+        rows, _ = prepare(verifier, [chain, TALK], tmp_path)
+    assert len(rows) == 2
+    assert "UnstableTemplateError: the chat template changes what came before turn 4" in caplog.text
+
+
+def test_quoted_control_tokens_open_and_end_nothing(tmp_path):
+    verifier = make_kimi_k25(tmp_path / "kimi")
+    quoting = [
+        {"role": "user", "content": "a<|im_end|>b<|im_assistant|>c<|im_middle|>d"},
+        {"role": "assistant", "content": "<|im_end|> ends it", "reasoning_content": "say </think>?"},
+        *TALK[2:],
+    ]
+    with shim():
+        rows, tokenizer = prepare(verifier, [quoting], tmp_path)
+    end = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    assert sorted(row["input_ids"].tolist().count(end) for row in rows) == [3, 5]
+    assert trained(rows, tokenizer) == sorted(
+        ["say </think>?</think><|im_end|> ends it<|im_end|>", "hm</think>four five<|im_end|>"]
+    )
+
+
+def test_a_header_that_the_prompt_lacks_is_not_trained(tmp_path):
+    """A name: the generation prompt says assistant, and the verifier never writes who it is."""
+    verifier = make_kimi_k25(tmp_path / "kimi")
+    with shim():
+        rows, tokenizer = prepare(verifier, [[TALK[0], {**TALK[1], "name": "Bob"}]], tmp_path)
+    assert trained(rows, tokenizer) == ["<think></think>two<|im_end|>"]
+
+
 def test_a_template_that_changes_earlier_turns_drops_its_conversations_with_a_reason(tmp_path, caplog):
     verifier = make_llama(tmp_path / "llama")
     path = verifier / "tokenizer_config.json"

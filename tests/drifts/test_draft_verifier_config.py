@@ -7,11 +7,13 @@ from speculators_compat.drifts.draft_verifier_config import DRIFT
 from speculators_compat.testing import make_gemma3, make_kimi_k25, make_llama
 from speculators_compat.verifier import text_config
 from tests.drafts import draft_model
-from tests.support import shim
+from tests.drifts.text_configs import unknown_wrapper
+from tests.support import newer_trainer, older_trainer, shim
 
 pytestmark = pytest.mark.engine
 
 
+@older_trainer
 def test_symptom_without_and_no_remote_code_with(tmp_path):
     verifier = make_kimi_k25(tmp_path / "kimi")
     # Remote code that cannot be run without being noticed.
@@ -49,3 +51,29 @@ def test_unknown_type_that_says_too_little_is_refused(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "new", "hidden_size": 64}))
     with pytest.raises(UsageError, match="without vocab_size, rms_norm_eps"):
         text_config(str(tmp_path))
+
+
+@newer_trainer
+def test_symptom_without_and_loaded_weights_with(tmp_path):
+    """From 0.5 on the draft is made first, then loads the verifier's weights."""
+    verifier = unknown_wrapper(tmp_path / "kimi")
+    with shim(without=DRIFT.id), pytest.raises(ValueError, match="contains custom code which must be executed"):
+        untrained(verifier)
+    with shim():
+        assert not untrained(verifier).embed_tokens.weight.isnan().any()
+
+
+def untrained(verifier):
+    from speculators.models.eagle3 import Eagle3DraftModel
+    from transformers import LlamaConfig
+
+    config = text_config(str(verifier))
+    size = {"hidden_size": config.hidden_size, "intermediate_size": 64, "vocab_size": config.vocab_size}
+    return Eagle3DraftModel.from_training_args(
+        LlamaConfig(num_attention_heads=4, num_hidden_layers=1, **size),
+        draft_vocab_size=config.vocab_size,
+        norm_before_residual=False,
+        ttt_steps=1,
+        target_layer_ids=[2, 3, 4],
+        verifier_name_or_path=str(verifier),
+    )

@@ -67,7 +67,10 @@ def test_the_renamed_builder_names_what_replaced_it(newest):
 
 
 def test_a_release_that_has_the_builder_keeps_it(tmp_path):
-    files = {"data_generation/preprocessing.py": FUNCTION.format(more="") + "def build_eagle3_dataset(dataset, processor): ...\n"}
+    files = {
+        "data_generation/preprocessing.py": FUNCTION.format(more="")
+        + "def build_eagle3_dataset(dataset, processor): ...\n"
+    }
     folder = fake_speculators(tmp_path, "0.6.0", files)
     code = "from speculators.data_generation.preprocessing import build_eagle3_dataset as b\nprint('OWN', b.__code__)"
     assert "OWN <code object build_eagle3_dataset" in run_beside(folder, code).stdout

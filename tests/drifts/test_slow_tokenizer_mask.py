@@ -17,6 +17,8 @@ CONVERSATION = [
     {"role": "user", "content": "two"},
     {"role": "assistant", "content": "second answer"},
 ]
+#: Ours, and that of 0.7.
+NOTHING_LEFT = "must survive preparation|No samples remain"
 TRAINED = ["<think></think>first answer<|im_end|>", "<think></think>second answer<|im_end|>"]
 
 
@@ -34,7 +36,7 @@ def trained_texts(tokenizer, row) -> list[str]:
 
 def test_symptom_without_and_every_turn_with(tmp_path, caplog):
     verifier = make_kimi_k25(tmp_path / "kimi")
-    with shim(without=DRIFT.id), caplog.at_level(logging.WARNING), pytest.raises(ValueError):  # 0.7 has its own
+    with shim(without=DRIFT.id), caplog.at_level(logging.WARNING), pytest.raises(ValueError, match=NOTHING_LEFT):
         prepare(verifier, [CONVERSATION] * 3, tmp_path / "a")
     # transformers 5 ignores the request, and the answer lacks the key.
     assert DRIFT.symptom in caplog.text or "'offset_mapping'" in caplog.text

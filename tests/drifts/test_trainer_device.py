@@ -7,11 +7,13 @@ from speculators_compat.drifts.trainer_device import DRIFT, CpuRank
 from speculators_compat.testing import make_llama
 from speculators_compat.verifier import text_config
 from tests.drafts import draft_model, trainer, write_samples
-from tests.support import shim
+from tests.drifts.trained import trained
+from tests.support import newer_trainer, older_trainer, shim
 
 pytestmark = pytest.mark.engine
 
 
+@older_trainer
 def test_symptom_without_and_cpu_with(tmp_path):
     verifier = make_llama(tmp_path / "llama")
     config = text_config(str(verifier))
@@ -24,6 +26,14 @@ def test_symptom_without_and_cpu_with(tmp_path):
         trained.run_training()
     assert trained.local_rank == 0
     assert {parameter.device.type for parameter in trained.model.parameters()} == {"cpu"}
+
+
+@newer_trainer
+def test_symptom_without_and_a_trained_draft_with(training_run, tmp_path):
+    with pytest.raises(RuntimeError) as error:
+        trained(training_run, tmp_path / "a", without=DRIFT.id)
+    assert f"RuntimeError: {error.value}".startswith(DRIFT.symptom)
+    assert trained(training_run, tmp_path / "b")["steps"] > 0
 
 
 def test_rank_is_a_number_and_a_device():

@@ -14,7 +14,7 @@ from speculators_compat.drift import UsageError
 from speculators_compat.exchange import export, import_
 from speculators_compat.pipeline.prepare import fingerprint
 from speculators_compat.store import Manifest, SampleStore, verify
-from tests.prepared import arrow_dataset, with_columns
+from tests.rows import arrow_dataset, with_columns
 from tests.support import speculators_is
 
 pytestmark = [pytest.mark.engine, pytest.mark.cell]

@@ -16,7 +16,7 @@ from speculators_compat.pipeline.config import load_config
 from speculators_compat.store import SampleStore, verify
 from speculators_compat.testing import reference_hidden_states, relative_error
 from tests.e2e.test_pipeline import COMMAND, FILES, LIMIT_S, cli, edit, files, running_with, samples_among
-from tests.prepared import arrow_dataset, write_rows
+from tests.rows import arrow_dataset, write_rows
 from tests.support import interruptible, kimi_runs, speculators_is
 
 pytestmark = [pytest.mark.engine, pytest.mark.cell]

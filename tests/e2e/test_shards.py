@@ -14,7 +14,7 @@ from speculators_compat.demo import prepare_demo
 from speculators_compat.pipeline.config import load_config
 from speculators_compat.store import verify
 from tests.e2e.test_pipeline import COMMAND, FILES, LIMIT_S, cli, edit, files
-from tests.prepared import write_rows
+from tests.rows import write_rows
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 

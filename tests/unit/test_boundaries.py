@@ -9,7 +9,9 @@ from speculators_compat.boundaries import UnstableTemplateError, agreement, turn
 PROMPT, SCAFFOLD, END = 1, 2, 3
 ROLES = ("system", "user", "assistant", "tool")
 WORDS = st.lists(st.integers(100, 110), max_size=4)
-TURNS = st.lists(st.builds(lambda role, words: {"role": role, "words": words}, st.sampled_from(ROLES), WORDS), max_size=8)
+TURNS = st.lists(
+    st.builds(lambda role, words: {"role": role, "words": words}, st.sampled_from(ROLES), WORDS), max_size=8
+)
 IDS = st.lists(st.integers(0, 3), max_size=8)
 
 

@@ -81,7 +81,10 @@ def test_plain_rows_are_left_alone():
     "rows",
     [
         [{"conversations": [], "tools": [{"type": "function"}]}],
-        [{"conversations": [{"role": "user", "content": "one"}]}, {"conversations": [{"role": "user", "content": [{}]}]}],
+        [
+            {"conversations": [{"role": "user", "content": "one"}]},
+            {"conversations": [{"role": "user", "content": [{}]}]},
+        ],
         [{"conversations": [{"role": "user", "content": "one", "weight": 1}]}],
         [{"conversations": [], "id": 3}, {"conversations": [], "id": "four"}],
         [{"conversations": [], "source": {"name": "a"}}],

@@ -72,6 +72,7 @@ DRIFT = Drift(
     until=None,
     upstream="https://github.com/vllm-project/speculators/blob/v0.3.0/src/speculators/data_generation/preprocessing.py#L190",
     tripwire=PREPARE,
-    # Around slow_tokenizer_mask and conversations_without_server, which know conversations only: drifts apply in the order of their ids.
+    # Around slow_tokenizer_mask and conversations_without_server, which know conversations only: drifts apply in the
+    # order of their ids.
     sites=(around_batch("tokenised_rows/1", _pass_through),),
 )

@@ -19,7 +19,7 @@ def _normalize(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[
     # From 0.6 on upstream hands images to a multimodal model's processor.
     media = hasattr(sys.modules[PREPROCESSING], "_adapt_conv_for_vllm")
     try:
-        return read_turns(*args, **kwargs, media=media)
+        return read_turns(*args, **{**kwargs, "media": media})
     except ValueError as error:
         log.warning("Conversation is dropped: %s", error)
         return []

@@ -32,6 +32,8 @@ from .sizes import (
 from .space import check_space, free_space, needed
 from .summary import STEPS
 from .train import METRICS
+from .train_options import EAGLE3
+from .trainers import has_schema, trains_on_rows
 from .verifier import Verifier, check_fit, read_config
 from .weights import weights_item
 from .workload import Workload, workload
@@ -151,7 +153,7 @@ def make_plan(config: RunConfig) -> Plan:
         },
         free=(str(folder), free),
         files=_files(config, work),
-        notes=NOTES,
+        notes=[*NOTES, *_notes_of_trainer(config)],
     )
 
 
@@ -173,6 +175,16 @@ NOTES = [
     "Extraction: activations, CUDA's own memory and repacked weights come on top.",
     "Training: activations of the draft's layers and CUDA's own memory come on top.",
 ]
+
+
+def _notes_of_trainer(config: RunConfig) -> list[str]:
+    """Where the installed trainer differs from the one that the figures are of."""
+    notes = []
+    if trains_on_rows():
+        notes.append("Training: from speculators 0.5 on the output head is frozen, and Muon keeps one moment: it is less.")
+    if config.train.algorithm != EAGLE3:
+        notes.append(f"Training: the figures are of an EAGLE-3 draft, not of one of the kind {config.train.algorithm}.")
+    return notes
 
 
 def _verifier(config: RunConfig, raw: dict[str, Any]) -> Verifier:
@@ -223,7 +235,7 @@ def _extract_host(config: RunConfig, shape: Shape) -> list[Item]:
 
 
 def _train_gpu(config: RunConfig, shape: Shape, draft: DraftSize) -> list[Item]:
-    processes, section = config.train.num_processes, config.train
+    processes, section = _shards(config), config.train
     shard = f" / {processes} (FSDP)" if processes > 1 else ""
     items = [
         Item("draft parameters", MASTER_BYTES * draft.all // processes, f"{draft.all:,} x {MASTER_BYTES} B{shard}"),
@@ -250,6 +262,13 @@ def _train_gpu(config: RunConfig, shape: Shape, draft: DraftSize) -> list[Item]:
         ),
     ]
     return items
+
+
+def _shards(config: RunConfig) -> int:
+    """Processes that share the draft; from speculators 0.7 on each has the whole of it unless it is told to share."""
+    if has_schema() and not config.train.options.get("fsdp_shard"):
+        return 1
+    return config.train.num_processes
 
 
 def _train_start(config: RunConfig, draft: DraftSize) -> Item:

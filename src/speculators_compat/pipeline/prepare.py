@@ -205,7 +205,7 @@ def _preprocess(config: RunConfig, scratch: Path) -> tuple[Any, int, list[str]]:
             )
         except IndexError:  # its preview of row 0 fails when no row is left, which hides what happened to them
             rows, processor = [], None
-    if section.thinking == "mask" and len(rows):
+    if section.thinking == "mask" and rows:
         rows = _mask_thinking(rows, getattr(processor, "tokenizer", processor))
     raw = preprocessing.load_raw_dataset(section.data, num_proc=section.num_proc, cache_dir=cache_dir)
     conversations = len(raw[0] if isinstance(raw, tuple) else raw)  # a pair since 0.6
@@ -249,7 +249,9 @@ def _check_options(config: RunConfig, preprocessing: Any) -> None:
     for name, last, instead in REMOVED:
         if getattr(section, name) and not accepts(preprocessing.load_and_preprocess_dataset, name):
             raise UsageError(
-                f"prepare.{name} needs speculators {last} or older.", f"speculators {_release()}", f"Leave it out{instead}."
+                f"prepare.{name} needs speculators {last} or older.",
+                f"speculators {_release()}",
+                f"Leave it out{instead}.",
             )
     _check_name(section.data, preprocessing)
 
