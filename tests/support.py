@@ -92,10 +92,13 @@ def applies_here(drift: Drift) -> bool:
 
 
 def transformers_knows(model_type: str) -> bool:
-    """Whether the installed transformers has a config class of its own for a model: it then needs no remote code."""
+    """Whether a model's config comes from transformers itself, so that it needs no remote code.
+
+    Ask before the engine starts: vLLM registers a config class of its own over transformers', for the whole process.
+    """
     from transformers import CONFIG_MAPPING
 
-    return model_type in CONFIG_MAPPING
+    return model_type in CONFIG_MAPPING and CONFIG_MAPPING[model_type].__module__.startswith("transformers.")
 
 
 #: Before, vLLM does not know the model, or builds its vision tower on a CUDA device.

@@ -7,6 +7,7 @@ beside speculators: metadata is read, nothing is installed. The printed tables b
 
 from __future__ import annotations
 
+import argparse
 import re
 import subprocess
 import sys
@@ -53,4 +54,6 @@ def main(releases: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    parser = argparse.ArgumentParser(description="Print the [[refused]] tables of matrix.toml.")
+    parser.add_argument("releases", nargs="*", metavar="SPECULATORS", help="default: those without a generator")
+    main(parser.parse_args().releases)

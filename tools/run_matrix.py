@@ -74,10 +74,12 @@ def run_cell(row: dict[str, Any], keep: bool) -> dict[str, Any]:
         command = [str(Path(sys.executable).with_name("nox")), "-s", session]
         status = subprocess.run(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, check=False).returncode
     record = {**read_junit(junit), "seconds": round(time.monotonic() - begun)}
+    said = (LOGS / f"{name}.log").read_text(encoding="utf-8")
     passed = status == 0 and record["tests"].get("passed")
-    record["result"] = "passed" if passed else "failed" if record["tests"] else "not installed"
+    began = record["tests"] or "test session starts" in said  # ended from outside, a run leaves no JUnit file
+    record["result"] = "passed" if passed else "failed" if began else "not installed"
     if not record["tests"]:
-        record["reason"] = last_error((LOGS / f"{name}.log").read_text(encoding="utf-8"))
+        record["reason"] = last_error(said)
     if not keep:
         shutil.rmtree(ROOT / ".nox" / f"cell-{name.replace('.', '-')}", ignore_errors=True)
     return record

@@ -32,8 +32,10 @@ RECORDS = ROOT / "src" / "speculators_compat" / "audited.json"
 
 
 def callers() -> list[str]:
-    """Releases of speculators that are run beside the newest row and drive vLLM themselves: the restored generator is
-    0.4.0.1's, and what else 0.5 and later have calls nothing of vLLM."""
+    """Releases of speculators that are run beside the newest row and drive vLLM themselves.
+
+    The restored generator makes the calls of 0.4.0.1, and what else 0.5 and later have calls nothing of vLLM.
+    """
     found = {row["speculators"] for row in matrix.rows() if row["vllm"] == matrix.newest() and not row["restored"]}
     return sorted(found, key=Version)
 
