@@ -184,7 +184,7 @@ def _needed(drift: Drift) -> tuple[bool | None, str]:
     vllm, speculators = versions.installed("vllm"), versions.installed("speculators")
     if speculators is not None:
         release = restored.release_at(drift.call_site, speculators.version)
-        if versions.matches(release, drift.speculators) is False:
+        if not restored.concerns(drift, speculators.version):
             stands_for = "" if release == speculators.version else f" (this file as in {release})"
             return False, f"speculators {speculators.version}{stands_for} is not in {drift.speculators}"
     version = vllm.version if vllm else "unknown"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from .drift import Drift
 from .versions import matches
 
-__all__ = ["FILES", "RELEASE", "REMOVED", "release_at"]
+__all__ = ["FILES", "RELEASE", "REMOVED", "concerns", "release_at"]
 
 #: The last release that has the files; what stands in for them makes the same calls.
 RELEASE = "0.4.0.1"
@@ -26,3 +27,13 @@ def release_at(call_site: str, installed: str) -> str:
         strike there as they did, and their fixes apply.
     """
     return RELEASE if call_site.startswith(FILES) and matches(installed, REMOVED) else installed
+
+
+def concerns(drift: Drift, installed: str) -> bool:
+    """Whether an installed speculators, or what stands in for its removed files, has a drift's call site.
+
+    Args:
+        drift: Any of the catalogue.
+        installed: The installed release; one that cannot be read counts as having it.
+    """
+    return matches(release_at(drift.call_site, installed), drift.speculators) is not False

@@ -11,6 +11,7 @@ from typing import Any
 from .. import activation, matrix, versions
 from ..drift import Outcome, UsageError
 from ..drifts import catalogue
+from ..restored import concerns
 from . import hazards, verdict
 from .bugform import bug_form
 
@@ -94,8 +95,10 @@ def _drift(outcome: Outcome) -> dict[str, Any]:
 
 
 def _load() -> dict[str, str]:
-    """Import every module that a drift waits for; returns what failed."""
-    modules = sorted({drift.module for drift in catalogue()})
+    """Import every module that a drift of the installed speculators waits for; returns what failed."""
+    installed = versions.installed("speculators")
+    release = installed.version if installed else "unknown"
+    modules = sorted({drift.module for drift in catalogue() if concerns(drift, release)})
     # Only the consumers' modules, speculators' and our worker's: vLLM's are imported by them, if at all.
     found = {name: _import(name) for name in modules if name.startswith(("speculators.", "speculators_compat."))}
     return {name: problem for name, problem in found.items() if problem}
