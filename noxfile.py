@@ -148,10 +148,8 @@ def cell(session: nox.Session, row: dict[str, Any]) -> None:
 def run_cell(session: nox.Session, row: dict[str, Any]) -> None:
     """Exactness, faults, states, one pipeline run, and the drifts that begin or end with this vLLM."""
     install_engine(session, row)
-    # The pipeline's own steps are written to speculators up to 0.4.
-    marks = "not slow and not driver" if row["restored"] else "not slow"
     paths = ["tests/e2e", "tests/drifts"]
-    run_pytest(session, paths, marks, "--cell", "-n", ENGINES, "--dist", "loadgroup", env=engine_env())
+    run_pytest(session, paths, "not slow", "--cell", "-n", ENGINES, "--dist", "loadgroup", env=engine_env())
 
 
 @nox.session(python=matrix.default()["python"])

@@ -66,7 +66,6 @@ def run(tmp_path_factory) -> Path:
     return config
 
 
-@pytest.mark.driver
 def test_the_pipeline_extracts_exact_states_and_its_draft_learns(run, record_property):
     config = load_config(run)
     summary = json.loads((config.output / "summary.json").read_text())

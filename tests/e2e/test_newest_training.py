@@ -53,7 +53,9 @@ def report(config) -> dict:
     return json.loads((config.steps_dir / "train.json").read_text())
 
 
-@pytest.mark.parametrize("algorithm", ["eagle3", "dflash", "peagle", "dspark", "xpress"])
+@pytest.mark.parametrize(
+    "algorithm", ["eagle3", pytest.param("dflash", marks=pytest.mark.cell), "peagle", "dspark", "xpress"]
+)
 def test_the_loss_falls_and_the_checkpoint_names_its_layers(prepared, tmp_path, algorithm, record_property):
     with shim():
         if algorithm not in algorithms():
@@ -92,6 +94,7 @@ def test_the_report_says_what_the_release_chose_itself(prepared, tmp_path):
     assert not {"lr", "epochs", "mask_token_id", "save_path"} & found["trainer"].keys()
 
 
+@pytest.mark.cell
 def test_the_trainers_own_data_set_takes_every_sample(prepared):
     from tests.rows import arrow_dataset
 
