@@ -74,6 +74,11 @@ def test_thinking_that_is_not_closed_ends_with_its_run():
     assert without_thinking([OPEN, 9, 4, 8, 9], [1, 1, 0, 1, 1], OPEN, CLOSE) == [0, 0, 0, 1, 1]
 
 
+def test_thinking_that_the_prompt_opens_is_taken_out_too():
+    assert without_thinking([1, 90, 7, 8, 91, 2, 3], [0, 0, 1, 1, 1, 1, 1], 90, 91) == [0, 0, 0, 0, 0, 1, 1]
+    assert without_thinking([90, 91, 2], [0, 1, 1], 90, 91) == [0, 0, 1]
+
+
 def test_thinking_quoted_outside_the_mask_hides_nothing():
     assert without_thinking([OPEN, 9, 8, 8], [0, 0, 1, 1], OPEN, CLOSE) == [0, 0, 1, 1]
 
