@@ -181,7 +181,9 @@ def _notes_of_trainer(config: RunConfig) -> list[str]:
     """Where the installed trainer differs from the one that the figures are of."""
     notes = []
     if trains_on_rows():
-        notes.append("Training: from speculators 0.5 on the output head is frozen, and Muon keeps one moment: it is less.")
+        notes.append(
+            "Training: from speculators 0.5 on the output head is frozen, and Muon keeps one moment: it is less."
+        )
     if config.train.algorithm != EAGLE3:
         notes.append(f"Training: the figures are of an EAGLE-3 draft, not of one of the kind {config.train.algorithm}.")
     return notes
