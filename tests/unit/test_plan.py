@@ -22,7 +22,7 @@ from speculators_compat.pipeline import sizes, space, weights
 from speculators_compat.pipeline.config import RunConfig
 from speculators_compat.pipeline.draft import layer_fields
 from speculators_compat.pipeline.verifier import Verifier
-from speculators_compat.pipeline.workload import Workload, count_conversations
+from speculators_compat.pipeline.workload import Workload, count_answers, count_conversations
 from speculators_compat.sample_files import FORMS
 
 ROOT = Path(__file__).parents[2]
@@ -257,12 +257,21 @@ def test_counting_conversations(tmp_path, name, text, expected):
     assert count_conversations(tmp_path / name) == expected
 
 
+def test_counting_assistant_turns(tmp_path):
+    turns = [{"role": "user"}, {"role": "assistant"}, {"from": "human"}, {"from": "gpt"}]
+    rows = [{"conversations": turns}, {"input_ids": [1, 2]}, {"conversations": []}, {}]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "a.json").write_text(json.dumps(rows))
+    assert count_answers(tmp_path / "a.jsonl") == count_answers(tmp_path / "a.json") == 3
+
+
+@pytest.mark.parametrize("count", [count_conversations, count_answers])
 @pytest.mark.parametrize(("name", "text"), [("missing.jsonl", None), ("half.json", '[{"a": 1}')])
-def test_data_that_cannot_be_counted(tmp_path, name, text):
+def test_data_that_cannot_be_counted(tmp_path, name, text, count):
     if text is not None:
         (tmp_path / name).write_text(text)
     with pytest.raises(UsageError, match=r"prepare\.data must be a readable file"):
-        count_conversations(tmp_path / name)
+        count(tmp_path / name)
 
 
 def test_a_disk_that_is_one_byte_too_small_is_refused_with_the_arithmetic(tmp_path, disk):

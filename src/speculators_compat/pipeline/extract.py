@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from .. import activation
 from ..drift import UsageError
 from ..layers import to_vllm_layer_ids
 from ..shard import Shard
@@ -43,7 +42,6 @@ def run(config: RunConfig, shard: Shard | None = None) -> None:
             missing, or a row is longer than the verifier takes and the trainer would leave its sample out.
         OSError: A sample could not be written.
     """
-    activation.activate()  # datasets may need a drift to read its own rows
     verifier = check_run(config)
     rows, fingerprint = load_rows(config)
     store = SampleStore(config.data_dir, manifest_of(config, verifier, fingerprint, len(rows)))

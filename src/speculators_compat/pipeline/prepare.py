@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from .. import activation
 from ..calls import accepts
 from ..conversations import has_media
 from ..drift import UsageError
@@ -75,12 +76,13 @@ def run(config: RunConfig) -> None:
             rows, dropped = _clean(rows)
             missing = conversations - len(rows) - sum(dropped.values())
             reasons = _reasons(log_lines)
-            if _rows_are_turns() or _draws_again(config):
+            if rows_are_turns() or _draws_again(config):
                 # Rows and conversations do not pair, so what the log says is all that is known.
                 missing = sum(reasons.values())
             _add_upstream_losses(dropped, missing, reasons)
             truncated = _truncated(log_lines)
             report.update(samples=len(rows), conversations=conversations, dropped=dropped, truncated=truncated)
+            report["rows"] = "assistant turns" if rows_are_turns() else "conversations"
             if not len(rows):
                 raise UsageError(
                     "At least one conversation must give a sample with a trainable token.",
@@ -111,6 +113,7 @@ def load_rows(config: RunConfig) -> tuple[Any, str]:
             "Run the prepare step.",
         )
     _refuse_other(config, recorded["inputs"], _inputs(config))
+    activation.activate()  # datasets may need a drift to read its own rows
     from datasets import load_from_disk
 
     rows = load_from_disk(str(config.prepared_dir / "rows"))
@@ -123,7 +126,7 @@ def _inputs(config: RunConfig) -> dict[str, Any]:
     inputs = {**config.prepare.model_dump(exclude={"num_proc"}), "model": config.verifier}
     inputs |= {"seed": config.seed, "seq_length": config.seq_length}
     if _speculators_is(">=0.5"):  # their rows have a column more, and may be cut out otherwise
-        inputs["rows"] = "assistant turns" if _rows_are_turns() else "conversations"
+        inputs["rows"] = "assistant turns" if rows_are_turns() else "conversations"
     data = Path(config.prepare.data)
     files = sorted((*data.rglob("*.json"), *data.rglob("*.jsonl"))) if data.is_dir() else [data]
     if files[:1] and files[0].is_file():
@@ -142,7 +145,8 @@ def _speculators_is(releases: str) -> bool:
     return bool(found and matches(found.version, releases))
 
 
-def _rows_are_turns() -> bool:
+def rows_are_turns() -> bool:
+    """Whether the installed speculators makes one sample of every assistant turn, not of every conversation."""
     return _speculators_is(">=0.8")
 
 

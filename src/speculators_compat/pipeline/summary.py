@@ -77,7 +77,7 @@ def lines(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if prepare:
         yield (
             "samples prepared",
-            f"{prepare['samples']:,} of {prepare['conversations']:,} conversations",
+            f"{prepare['samples']:,} {_unit(prepare)} {prepare['conversations']:,} conversations",
         )
         yield "dropped", _counts(prepare["dropped"])
         yield "truncated", _counts(prepare["truncated"])
@@ -119,3 +119,7 @@ def _loss(value: float | None) -> str:
 
 def _counts(reasons: dict[str, int]) -> str:
     return "; ".join(f"{count:,} ({reason})" for reason, count in reasons.items()) or "none"
+
+
+def _unit(prepare: dict[str, Any]) -> str:
+    return "assistant turns of" if prepare.get("rows") == "assistant turns" else "of"

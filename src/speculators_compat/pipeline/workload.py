@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from .. import activation
+from ..conversations import ROLES
 from ..drift import UsageError
 from ..store import MANIFEST, SampleStore
 from .config import RunConfig
 from .manifest import manifest_of
-from .prepare import load_rows
+from .prepare import load_rows, rows_are_turns
 from .sizes import Shape
 from .verifier import Verifier
 
-__all__ = ["Workload", "count_conversations", "row_lengths", "workload"]
+__all__ = ["Workload", "count_answers", "count_conversations", "row_lengths", "workload"]
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,6 @@ def workload(config: RunConfig, verifier: Verifier, shape: Shape) -> Workload:
     rows, fingerprint = load_rows(config)
     done: Mapping[int, int] = {}
     if (config.data_dir / MANIFEST).exists():
-        activation.activate()  # datasets may need a drift to read its own rows
         store = SampleStore(config.data_dir, manifest_of(config, verifier, fingerprint, len(rows)))
         done = store.lengths(lambda index: rows[index]["input_ids"])
     return Workload.counted(config, shape, row_lengths(rows), done)
@@ -104,14 +104,15 @@ def row_lengths(rows: Any) -> list[int]:
 
 
 def _bound(config: RunConfig, shape: Shape) -> Workload:
-    """At most one sample a conversation, each at most as long as the engine takes."""
+    """At most one sample a conversation, or an assistant turn, each at most as long as the engine takes."""
     data, limit = config.prepare.data, config.prepare.max_samples
     longest = shape.longest_sample(config)
     samples, named = limit, f"prepare.max_samples, {limit}"
     if data.endswith((".json", ".jsonl")):
-        there = count_conversations(Path(data))
+        turns = rows_are_turns()
+        there = count_answers(Path(data)) if turns else count_conversations(Path(data))
         if limit is None or there < limit:
-            samples, named = there, f"{there:,} conversations in {data}"
+            samples, named = there, f"{there:,} {'assistant turns' if turns else 'conversations'} in {data}"
     source = f"upper bound: {named}, x {longest:,} tokens (before the prepare step lengths are not known)"
     if samples is None:
         source = f"unknown: {data} is a named data set; set prepare.max_samples, or run the prepare step"
@@ -134,14 +135,44 @@ def count_conversations(path: Path) -> int:
     Raises:
         UsageError: The file cannot be read.
     """
+    with _readable(path), path.open("rb") as file:
+        if _is_list(path, file):
+            return len(json.load(file))
+        return sum(1 for line in file if line.strip())
+
+
+def count_answers(path: Path) -> int:
+    """Assistant turns of a data file, and its rows that are tokenised already: samples of speculators 0.8 and later.
+
+    Args:
+        path: A .jsonl or .json file.
+
+    Raises:
+        UsageError: The file cannot be read.
+    """
+    with _readable(path), path.open("rb") as file:
+        rows = json.load(file) if _is_list(path, file) else (json.loads(line) for line in file if line.strip())
+        return sum(_answers(row) for row in rows)
+
+
+def _answers(row: Any) -> int:
+    if "input_ids" in row:
+        return 1
+    roles = (turn.get("role") or turn.get("from") for turn in row.get("conversations") or ())
+    return sum(ROLES.get(role) == "assistant" for role in roles)
+
+
+def _is_list(path: Path, file: BinaryIO) -> bool:
+    found = path.suffix == ".json" and file.read(4096).lstrip()[:1] == b"["
+    file.seek(0)
+    return found
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
     try:
-        with path.open("rb") as file:
-            if path.suffix == ".json" and file.read(4096).lstrip()[:1] == b"[":
-                file.seek(0)
-                return len(json.load(file))
-            file.seek(0)
-            return sum(1 for line in file if line.strip())
-    except (OSError, ValueError) as error:
+        yield
+    except (OSError, ValueError, AttributeError, TypeError) as error:  # the last two: JSON of another form
         raise UsageError(
             "prepare.data must be a readable file.", f"{path}: {error}".splitlines()[0], "Correct the path."
         ) from error
