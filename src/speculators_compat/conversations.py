@@ -10,9 +10,20 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-__all__ = ["AS_GIVEN", "Turn", "are_arrow_safe", "has_media", "pack", "read_turns", "unpack"]
+__all__ = [
+    "AS_GIVEN",
+    "Turn",
+    "are_arrow_safe",
+    "has_media",
+    "is_list",
+    "pack",
+    "read_turns",
+    "role_of",
+    "unpack",
+]
 
 Turn = dict[str, Any]
 
@@ -118,16 +129,38 @@ def _is_nested(turn: Any) -> bool:
     return not isinstance(turn, dict) or not all(value is None or isinstance(value, str) for value in turn.values())
 
 
+def role_of(turn: Mapping[str, Any]) -> str | None:
+    """``system``, ``user``, ``assistant`` or ``tool``; None for a role that nobody knows.
+
+    Args:
+        turn: In either of the two usual forms.
+    """
+    name = turn.get("role", turn.get("from"))
+    return ROLES.get(name.lower()) if isinstance(name, str) else None
+
+
+def is_list(path: Path) -> bool:
+    """Whether a file is one JSON list, not a row in each line.
+
+    Args:
+        path: A .json or .jsonl file.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    with path.open("rb") as file:
+        return file.read(4096).lstrip()[:1] == b"["
+
+
 def _turn(given: Any, number: int, media: bool) -> Turn:
     given = unpack(given)
     if not isinstance(given, dict):
         raise ValueError(f"turn {number} is not a table of keys")
     # Rows of one Arrow table have the same keys: those that a turn lacks are None.
     fields = {key: value for key, value in given.items() if value is not None}
-    name = fields.get("role", fields.get("from"))
-    role = ROLES.get(name.lower()) if isinstance(name, str) else None
+    role = role_of(fields)
     if role is None:
-        raise ValueError(f"turn {number} has the role {name!r}")
+        raise ValueError(f"turn {number} has the role {fields.get('role', fields.get('from'))!r}")
     turn: Turn = {"role": role, "content": fields.get("content", fields.get("value", ""))}
     if not (media and has_media(turn)):
         turn["content"] = _text(turn["content"], number)

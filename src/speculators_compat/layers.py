@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+from . import versions
 from .drift import UsageError
 from .sample_files import PtFiles, installed_form
 
@@ -30,26 +31,27 @@ def default_layer_ids(num_layers: int) -> list[int]:
     return [2, num_layers // 2, num_layers - 3, num_layers - 1]
 
 
-def check_layer_ids(layer_ids: Sequence[int], num_layers: int, form: str | None = None) -> None:
+def check_layer_ids(
+    layer_ids: Sequence[int], num_layers: int, form: str | None = None, algorithm: str | None = None
+) -> None:
     """Refuse layers from which no draft can be trained or served.
 
     Args:
         layer_ids: In speculators' convention.
         num_layers: Number of decoder layers of the verifier.
         form: Of the samples, as the trainer takes them; None: that of the installed speculators.
+        algorithm: Kind of draft that is to be trained; None: any.
 
     Raises:
         UsageError: Not ascending, out of range, or the last one is not the verifier's last layer: vLLM collects states
             in ascending order, and every trainer reads its targets from the last of them. Or their number is none that
-            the trainer takes: four on speculators 0.3 and 0.4, whose ``fc`` is made for three input states
-            (https://github.com/vllm-project/speculators/blob/v0.4.0.1/src/speculators/models/eagle3/core.py); two or
-            more from 0.5 on.
+            the trainer takes: four for EAGLE's kind before 0.7, whose ``fc`` is made for three input states
+            (https://github.com/vllm-project/speculators/blob/v0.6.0/src/speculators/models/eagle3/core.py#L55); two or
+            more for other drafts, and from 0.7 on.
     """
     ids = list(layer_ids)
-    four = (form or installed_form()) == PtFiles.form
-    number, why = (
-        ("four", ": the fc of speculators 0.3 and 0.4 takes three input states") if four else ("two or more", "")
-    )
+    four = _takes_three_inputs(form or installed_form(), algorithm)
+    number, why = ("four", f": the fc of {four} takes three input states") if four else ("two or more", "")
     if (len(ids) == 4 if four else len(ids) >= 2) and ascend_to_last(ids, num_layers):
         return
     raise UsageError(
@@ -57,6 +59,16 @@ def check_layer_ids(layer_ids: Sequence[int], num_layers: int, form: str | None 
         f"{ids} for a verifier with {num_layers} layers",
         "Set layer_ids: the state after layer k is k; upstream's rule needs 7 layers or more.",
     )
+
+
+def _takes_three_inputs(form: str, algorithm: str | None) -> str:
+    """What makes its ``fc`` for three input states; an empty string where any number will do."""
+    if form == PtFiles.form:
+        return "speculators 0.3 and 0.4"
+    found = versions.installed("speculators")
+    if algorithm in {"eagle3", "peagle"} and found and versions.matches(found.version, "<0.7"):
+        return f"{algorithm} in speculators {found.release}"
+    return ""
 
 
 def ascend_to_last(layer_ids: Sequence[int], num_layers: int) -> bool:

@@ -17,7 +17,7 @@ import yaml
 from speculators_compat.layers import to_vllm_layer_ids
 from speculators_compat.pipeline import train
 from speculators_compat.pipeline.curves import read_curves
-from speculators_compat.pipeline.train_metrics import METRICS, validated_epochs
+from speculators_compat.pipeline.train_metrics import METRICS, validations
 from speculators_compat.pipeline.train_options import algorithms
 from tests.support import interruptible, newer_trainer, shim
 from tests.training_runs import LAYER_IDS, make_run, make_verifier, options_of, with_training
@@ -67,7 +67,7 @@ def test_the_loss_falls_and_the_checkpoint_names_its_layers(prepared, tmp_path, 
     record_property("losses", [found["first_validation_loss"], found["last_validation_loss"]])
     assert found["last_validation_loss"] < found["first_validation_loss"]
     assert found["last_loss"] < found["first_loss"]
-    assert validated_epochs(config) == {0, 1, 2}
+    assert set(validations(config)) == {0, 1, 2}
     saved = json.loads((Path(found["checkpoint"]) / "config.json").read_text())
     named = [saved[name] for name in LAYER_FIELDS if name in saved]
     assert named == [to_vllm_layer_ids(LAYER_IDS[:-1])]
@@ -166,6 +166,22 @@ def test_loaders_of_their_own(prepared, tmp_path):
 )
 def test_bad_input_is_one_message(prepared, tmp_path, fields, message):
     config = with_training(prepared, tmp_path / "run", **{"num_processes": 2, **fields})
+    done = step(config, expect=2)
+    assert message in " ".join(done.stderr.split())
+    assert not config.checkpoint_dir.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("dataset_fingerprint", "0" * 64, "other rows, or other masks, than they were extracted from"),
+        ("form", "pt", "form: 'pt' there, 'safetensors' now"),
+    ],
+)
+def test_samples_of_other_rows_or_of_another_form_are_refused(prepared, tmp_path, name, value, message):
+    config = with_training(prepared, tmp_path / "run")
+    manifest = config.data_dir / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), name: value}))
     done = step(config, expect=2)
     assert message in " ".join(done.stderr.split())
     assert not config.checkpoint_dir.exists()

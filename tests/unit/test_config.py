@@ -141,6 +141,17 @@ def test_other_numbers_of_layers_are_for_the_trainers_of_0_5_and_later(layer_ids
         check_layer_ids(layer_ids, 61)
 
 
+def test_eagles_kind_before_0_7_takes_three_inputs(monkeypatch):
+    installed = {"speculators": versions.Installed("speculators", "speculators", "0.6.0")}
+    monkeypatch.setattr(versions, "installed", installed.get)
+    check_layer_ids([2, 60], 61, algorithm="dflash")
+    for algorithm in ("eagle3", "peagle"):
+        with pytest.raises(UsageError, match=rf"must be four .* fc of {algorithm} in speculators 0\.6\.0 takes three"):
+            check_layer_ids([2, 60], 61, algorithm=algorithm)
+    installed["speculators"] = versions.Installed("speculators", "speculators", "0.7.0")
+    check_layer_ids([2, 60], 61, algorithm="eagle3")
+
+
 def test_default_layers_of_a_small_model_are_refused_by_name():
     with pytest.raises(UsageError, match=r"\[2, 3, 3, 5\]"):
         check_layer_ids(default_layer_ids(6), 6)

@@ -14,7 +14,7 @@ from speculators_compat.pipeline import checkpoints, train_settings
 from speculators_compat.pipeline.config import RunConfig
 from speculators_compat.pipeline.draft import _window, mask_token
 from speculators_compat.pipeline.splits import split, split_rows, splits
-from speculators_compat.pipeline.train_metrics import listening, result, validated_epochs
+from speculators_compat.pipeline.train_metrics import listening, result, validations
 from speculators_compat.pipeline.train_options import FIELD_OF, algorithms, check_options, known_options
 from speculators_compat.pipeline.training_run import TrainingRun
 from speculators_compat.serve_check.prompts import _held_out
@@ -74,6 +74,23 @@ def test_what_a_field_says_is_refused_with_the_field(release, tmp_path, option):
     release("0.6.0")
     with pytest.raises(UsageError, match=rf"{option} \(the field {FIELD_OF[option]}\)"):
         check_options(config(tmp_path, options={option: 1}), VOCABULARY)
+
+
+@pytest.mark.parametrize(("often", "epochs"), [(0.5, 4), (3, 20), ("1", 4), (0, 4)])
+def test_a_checkpoint_is_the_end_of_an_epoch_and_the_last_has_one(release, tmp_path, often, epochs):
+    release("0.6.0")
+    with pytest.raises(UsageError, match="divide train.epochs"):
+        check_options(config(tmp_path, epochs=epochs, options={"checkpoint_freq": often}), VOCABULARY)
+    check_options(config(tmp_path, epochs=20, options={"checkpoint_freq": 5}), VOCABULARY)
+
+
+def test_a_field_that_the_draft_does_not_read_is_refused_where_it_was_written(release, tmp_path):
+    release("0.6.0")
+    check_options(config(tmp_path, algorithm="dflash"), VOCABULARY)
+    check_options(config(tmp_path, algorithm="peagle", draft={"norm_before_residual": True}), VOCABULARY)
+    with pytest.raises(UsageError, match=r"a dflash draft\. Found: train\.ttt_steps, train\.draft\.norm_before_residual"):
+        fields = {"algorithm": "dflash", "ttt_steps": 5, "draft": {"norm_before_residual": True}}
+        check_options(config(tmp_path, **fields), VOCABULARY)
 
 
 def test_every_named_field_exists():
@@ -201,7 +218,7 @@ def test_metrics_are_kept_and_a_logged_configuration_is_not(tmp_path):
         logger.info({"train": {"loss": 3.0}, "epoch": 0}, extra={"step": 0})
         logger.info({"train": {"loss": 2.0}, "epoch": 0}, extra={"step": 1})
         logger.info({"val": {"loss_epoch": 2.5}, "epoch": 0}, extra={"step": 2})
-    assert validated_epochs(run) == {0}
+    assert set(validations(run)) == {0}
     found = result(run)
     assert (found["steps"], found["first_loss"], found["last_loss"], found["last_validation_loss"]) == (
         2,
@@ -213,8 +230,9 @@ def test_metrics_are_kept_and_a_logged_configuration_is_not(tmp_path):
 
 def test_what_may_change_when_a_run_resumes(release, tmp_path):
     release("0.9.0")
-    found = checkpoints._newer_inputs(config(tmp_path, options={"log_freq": 2, "weight_decay": 0.1}))
-    assert found["options"] == {"weight_decay": 0.1}
+    # A run of a few steps is not the one without that limit.
+    found = checkpoints._newer_inputs(config(tmp_path, options={"log_freq": 2, "weight_decay": 0.1, "max_steps": 5}))
+    assert found["options"] == {"max_steps": 5, "weight_decay": 0.1}
     assert (found["algorithm"], found["speculators"], found["split"]) == ("eagle3", "0.9.0", "first rows")
     release("0.4.0")
     assert checkpoints._newer_inputs(config(tmp_path)) == {}

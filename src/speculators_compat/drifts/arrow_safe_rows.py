@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..conversations import are_arrow_safe, pack, unpack
+from ..conversations import are_arrow_safe, is_list, pack, unpack
 from ..drift import Drift, UsageError, wrap
 from ._preparation import CACHE_DIR
 from ._training import PREPARE, PREPROCESSING
@@ -66,23 +66,22 @@ def _packed(files: list[Path], cache_dir: str | None) -> Path | None:
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
     """Rows of a JSON Lines file, or of a file that is one JSON list."""
+    whole = is_list(path)
     with path.open(encoding="utf-8") as file:
-        is_list = file.read(1) == "["
-        file.seek(0)
-        texts = [file.read()] if is_list else file
+        texts = [file.read()] if whole else file
         for number, text in enumerate(texts, 1):
-            for row in _parsed(text, path, number, is_list) if text.strip() else ():
+            for row in _parsed(text, path, number, whole) if text.strip() else ():
                 if not isinstance(row, dict):
                     raise _bad_line(path, number, f"a row of type {type(row).__name__}")
                 yield row
 
 
-def _parsed(text: str, path: Path, number: int, is_list: bool) -> list[Any]:
+def _parsed(text: str, path: Path, number: int, whole: bool) -> list[Any]:
     try:
         content = json.loads(text)
     except ValueError as error:
         raise _bad_line(path, number, str(error)) from None
-    return content if is_list else [content]
+    return content if whole else [content]
 
 
 def _bad_line(path: Path, number: int, problem: str) -> UsageError:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ..drift import UsageError
-from ..store import SampleStore
+from ..sample_files import installed_form
+from ..store import Manifest, SampleStore
 from . import train_from_files, train_from_parts, train_on_rows
 from .checkpoints import check_checkpoints, complete_epochs, epochs
 from .config import RunConfig
+from .prepare import load_rows
 from .splits import split, splits
 from .summary import read_step, recorded_step
-from .train_metrics import METRICS, listening, result, validated_epochs
-from .trainers import has_command, trains_on_rows
+from .train_metrics import METRICS, listening, result, validations
+from .train_options import EAGLE3, known_options
+from .trainers import has_command, installed_release, trains_on_rows
 from .training_run import TrainingRun, batch_sampler
 from .verifier import Verifier, check_run
 
@@ -36,7 +41,7 @@ def run(config: RunConfig) -> None:
     """
     checked = check(config)
     check_checkpoints(config)
-    if epochs(config)[-1:] >= [config.train.epochs - 1] and read_step(config, "train"):
+    if not _left(config) and read_step(config, "train"):
         log.info("all %d epochs are in %s", config.train.epochs, config.checkpoint_dir)
         return
     if has_command():
@@ -53,10 +58,9 @@ def _run_on_rows(checked: TrainingRun) -> None:
         train_on_rows.train(settings)
         return
     with recorded_step(config, "train") as report:
-        left = _left(config)
-        train_on_rows.train(settings)
-        _check_finished(config, left)
-        report.update(result(config), **_said(checked, train_on_rows.report_of(checked, settings)))
+        with _finished(config):
+            train_on_rows.train(settings)
+        report.update(result(config), **_said(checked, settings.flatten()))
 
 
 def _run_from_parts(checked: TrainingRun) -> None:
@@ -68,12 +72,13 @@ def _run_from_parts(checked: TrainingRun) -> None:
             kind.train(checked, ranks)
             return
         with recorded_step(config, "train") as report, listening(config):
-            left = _left(config)
-            kind.train(checked, ranks)
-            report.update(result(config))
             if trains_on_rows():
-                _check_finished(config, left)
-                report.update(_said(checked, train_from_parts.report_of(checked)))
+                with _finished(config):
+                    kind.train(checked, ranks)
+                report.update(_said(checked, train_from_parts.in_force(checked)))
+            else:
+                kind.train(checked, ranks)
+            report.update(result(config))
 
 
 def _left(config: RunConfig) -> bool:
@@ -81,23 +86,45 @@ def _left(config: RunConfig) -> bool:
     return not epochs(config)[-1:] >= [config.train.epochs - 1]
 
 
-def _check_finished(config: RunConfig, left: bool) -> None:
-    """From speculators 0.6 on an interrupted trainer saves what it has and returns as if it had finished.
+@contextmanager
+def _finished(config: RunConfig) -> Iterator[None]:
+    """Training that must come to its end.
 
+    From speculators 0.6 on an interrupted trainer saves what it has and returns as if it had finished; what it leaves
+    out is the last epoch's validation, of which an earlier run may have left one.
     https://github.com/vllm-project/speculators/blob/v0.6.0/src/speculators/train/graceful_shutdown.py
+
+    Args:
+        config: The run.
+
+    Raises:
+        KeyboardInterrupt: It was interrupted.
     """
-    if left and config.train.epochs - 1 not in validated_epochs(config):
+    last, left = config.train.epochs - 1, _left(config)
+    before = validations(config)[last] if epochs(config) else 0  # without a checkpoint the metrics begin anew
+    yield
+    if left and validations(config)[last] <= before:
         log.warning("Training was interrupted. Repeat the step to go on from the last complete checkpoint.")
         raise KeyboardInterrupt
 
 
-def _said(checked: TrainingRun, settings: dict[str, Any]) -> dict[str, Any]:
-    """What the report says of a release whose defaults are its own."""
+def _said(checked: TrainingRun, in_force: dict[str, Any]) -> dict[str, Any]:
+    """What the report says of a release whose defaults are its own.
+
+    Args:
+        checked: The run.
+        in_force: Every setting of the trainer, by upstream's name.
+    """
+    algorithm = checked.config.train.algorithm
+    known = known_options(algorithm)
+    settings = {name: value for name, value in in_force.items() if name in known}
+    if algorithm == EAGLE3:
+        settings.pop("mask_token_id", None)
     training, validation = checked.splits
     return {
-        "algorithm": checked.config.train.algorithm,
+        "algorithm": algorithm,
         "split": {"train": [training[0], training[-1]], "validation": [validation[0], validation[-1]]},
-        "trainer": settings,
+        "trainer": {"speculators": installed_release(), **settings},
     }
 
 
@@ -128,6 +155,8 @@ def _samples(config: RunConfig, verifier: Verifier) -> tuple[list[int], dict[int
     """Indices and tokens of the extracted samples, once they are known to be this configuration's."""
     store = SampleStore.open(config.data_dir)
     _check_manifest(config, verifier, store.manifest)
+    if trains_on_rows():
+        _check_rows(config, store.manifest)
     lengths = store.lengths()
     if len(lengths) < store.manifest.num_samples:
         raise UsageError(
@@ -138,20 +167,33 @@ def _samples(config: RunConfig, verifier: Verifier) -> tuple[list[int], dict[int
     return list(lengths), lengths
 
 
-def _check_manifest(config: RunConfig, verifier: Verifier, manifest: Any) -> None:
+def _check_rows(config: RunConfig, manifest: Manifest) -> None:
+    """From 0.5 on ids and masks come from the prepared rows: they must be those that the states were extracted from."""
+    _, found = load_rows(config)
+    if found != manifest.dataset_fingerprint:
+        raise UsageError(
+            f"The samples in {config.data_dir} must be of the rows in {config.prepared_dir}.",
+            "other rows, or other masks, than they were extracted from",
+            "Extract into another output folder, or prepare the rows again as they were.",
+        )
+
+
+def _check_manifest(config: RunConfig, verifier: Verifier, manifest: Manifest) -> None:
     """Refuse states of another verifier, other layers or other rows: nothing would fail, the draft would be wrong."""
     expected = {
         "model": config.verifier,
         "layer_ids": verifier.layer_ids,
         "seed": config.seed,
         "seq_length": config.seq_length,
+        "form": installed_form(),
     }
     different = [name for name, value in expected.items() if getattr(manifest, name) != value]
     if different:
         raise UsageError(
             f"The samples in {config.data_dir} must be this configuration's.",
             "; ".join(f"{name}: {getattr(manifest, name)!r} there, {expected[name]!r} now" for name in different),
-            "Go back to the settings that they were extracted with, or extract into another output folder.",
+            "Go back to the settings that they were extracted with, or extract into another output folder; "
+            "`speculators-compat export` and `import` change the form.",
         )
 
 

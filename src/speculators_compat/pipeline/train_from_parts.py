@@ -15,10 +15,10 @@ from .checkpoints import epochs
 from .draft import decoder_config
 from .train_options import EAGLE3, known_options
 from .train_settings import flat_settings, hidden_states_dtype, typed_settings
-from .trainers import has_schema, installed_release
+from .trainers import has_schema
 from .training_run import TrainingRun, batch_sampler
 
-__all__ = ["process", "report_of", "train"]
+__all__ = ["process", "train"]
 
 
 @contextmanager
@@ -73,19 +73,6 @@ def in_force(run: TrainingRun) -> dict[str, Any]:
         flat = {**known_options(run.config.train.algorithm), **flat_settings(run)}
     flat["draft_vocab_size"] = run.config.vocab.draft_vocab_size
     return flat
-
-
-def report_of(run: TrainingRun) -> dict[str, Any]:
-    """What the run's own fields do not say: the release's name and every further setting that was in force.
-
-    Args:
-        run: The checked run.
-    """
-    known = known_options(run.config.train.algorithm)
-    found = {name: value for name, value in in_force(run).items() if name in known}
-    if run.config.train.algorithm == EAGLE3:
-        found.pop("mask_token_id", None)
-    return {"speculators": installed_release(), **found}
 
 
 def _seed(seed: int) -> None:
@@ -145,9 +132,12 @@ def _newer_loaders(run: TrainingRun, settings: dict[str, Any], model: Any, ranks
         "num_target_layers": len(model.target_layer_ids),
         "preprocess": _preprocess(run.config.train.algorithm),
     }
-    return create_train_val_loaders(
+    loaders = create_train_val_loaders(
         **{name: values[name] for name in inspect.signature(create_train_val_loaders).parameters if name in values}
     )
+    for loader in loaders:
+        loader.batch_sampler.seed = run.config.seed  # 0.7 takes none
+    return loaders
 
 
 def _loaders(run: TrainingRun, settings: dict[str, Any], model: Any, ranks: tuple[int, int, int]) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 from .checkpoints import epochs
 from .config import RunConfig
 
-__all__ = ["METRICS", "listening", "result", "validated_epochs"]
+__all__ = ["METRICS", "listening", "result", "validations"]
 
 METRICS = "train_metrics.jsonl"
 LOGGER = "speculators.metrics"
@@ -71,13 +72,13 @@ def _lines(config: RunConfig) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def validated_epochs(config: RunConfig) -> set[int]:
-    """Epochs that were validated: the last thing that a trainer does in each.
+def validations(config: RunConfig) -> Counter[int]:
+    """How often each epoch was validated, the last thing that a trainer does in one; nothing without a checkpoint.
 
     Args:
         config: The run.
     """
-    return {line["epoch"] for line in _lines(config) if "val" in line}
+    return Counter(line["epoch"] for line in _lines(config) if "val" in line)
 
 
 def result(config: RunConfig) -> dict[str, Any]:

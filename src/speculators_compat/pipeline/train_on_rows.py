@@ -6,12 +6,10 @@ from contextlib import ExitStack
 from typing import Any
 
 from .train_metrics import listening
-from .train_options import EAGLE3, known_options
 from .train_settings import flat_settings, typed_settings
-from .trainers import installed_release
 from .training_run import TrainingRun
 
-__all__ = ["report_of", "train", "trainer_config"]
+__all__ = ["train", "trainer_config"]
 
 
 def train(settings: Any) -> None:
@@ -55,17 +53,3 @@ def trainer_config(run: TrainingRun) -> Any:
             listened.enter_context(listening(run.config))
 
     return typed_settings(flat_settings(run), ListenedConfig)
-
-
-def report_of(run: TrainingRun, settings: Any) -> dict[str, Any]:
-    """What the run's own fields do not say: the release's name and every further setting that was in force.
-
-    Args:
-        run: The checked run.
-        settings: From :func:`trainer_config`.
-    """
-    known = known_options(run.config.train.algorithm)
-    in_force = {name: value for name, value in settings.flatten().items() if name in known}
-    if run.config.train.algorithm == EAGLE3:
-        in_force.pop("mask_token_id", None)
-    return {"speculators": installed_release(), **in_force}

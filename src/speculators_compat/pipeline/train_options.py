@@ -69,13 +69,22 @@ DECIDED = frozenset(
 )
 """Options that would take the run off its own samples and checkpoints; they are not offered."""
 
-HARMLESS = frozenset(
-    {"checkpoint_freq", "deterministic_cuda", "log_dir", "log_freq", "logger", "max_steps", "run_name"}
-)
+HARMLESS = frozenset({"checkpoint_freq", "deterministic_cuda", "log_dir", "log_freq", "logger", "run_name"})
 """Options that may change when a run resumes."""
 
 WHOLE_VOCABULARY = frozenset({"dflash2"})
 """https://github.com/vllm-project/speculators/blob/main/src/speculators/models/dflash2/core.py"""
+
+UNREAD_BUT_BY = {
+    "ttt_steps": {EAGLE3},
+    "ttt_step_loss_decay": {EAGLE3},
+    "use_off_policy_tokens": {EAGLE3},
+    "draft.norm_before_residual": {EAGLE3, "peagle"},
+}
+"""Fields of ``train`` to the kinds of drafts that read them; every other field means something to all."""
+
+FOREIGN = {"fc_norm", "norm_before_fc", "norm_output"}
+"""Options that stand in a group for all drafts and are read by EAGLE's kind alone."""
 
 FROM_PARTS: dict[str, dict[str, dict[str, Any]]] = {
     "0.5": {
@@ -131,6 +140,8 @@ def check_options(config: RunConfig, target_vocab_size: int) -> None:
         _check_vocabulary(config, target_vocab_size)
     if section.options:
         _check_names(section.options, known_options(section.algorithm))
+    _check_saved_epochs(config)
+    _check_unread_fields(config)
     if has_schema():
         _check_lost_fields(config)
 
@@ -171,6 +182,7 @@ def known_options(algorithm: str) -> dict[str, Any]:
         if algorithm not in who
         for name in type(getattr(config, group)).model_fields
     }
+    foreign |= {"max_anchors"} if algorithm == EAGLE3 else set() if algorithm == "peagle" else FOREIGN
     hidden = FIELD_OF.keys() | DECIDED | foreign
     return {name: value for name, value in config.flatten().items() if name not in hidden}
 
@@ -216,6 +228,39 @@ def _check_names(options: Mapping[str, Any], known: Mapping[str, Any]) -> None:
             ", ".join(unknown),
             f"Known: {', '.join(sorted(known)) or 'none'}.",
         )
+
+
+def _check_saved_epochs(config: RunConfig) -> None:
+    """A checkpoint must be an epoch's end, and the last epoch's among them, or a run is not what its folder says.
+
+    Upstream saves inside an epoch into that epoch's folder, and the last epoch only where the frequency divides them:
+    https://github.com/vllm-project/speculators/blob/v0.9.0/src/speculators/train/trainer.py
+    """
+    often, epochs = config.train.options.get("checkpoint_freq", 1), config.train.epochs
+    if not isinstance(often, int | float) or often < 1 or epochs % often:
+        raise UsageError(
+            "checkpoint_freq must be whole epochs, and divide train.epochs: the last one is saved only then.",
+            f"checkpoint_freq {often!r}, {epochs} epochs",
+            "Leave it out, or correct one of them.",
+        )
+
+
+def _check_unread_fields(config: RunConfig) -> None:
+    """Refuse fields that were written down and that the draft's kind does not read; defaults pass."""
+    section = config.train
+    readers = UNREAD_BUT_BY.items() if trains_on_rows() else ()
+    unread = [f"train.{name}" for name, who in readers if section.algorithm not in who and _is_written(config, name)]
+    if unread:
+        raise UsageError(
+            f"Every field must mean something to a {section.algorithm} draft.",
+            f"{', '.join(unread)}, which its training does not read",
+            "Leave them out.",
+        )
+
+
+def _is_written(config: RunConfig, name: str) -> bool:
+    section, _, field = name.rpartition(".")
+    return field in (getattr(config.train, section) if section else config.train).model_fields_set
 
 
 def _check_lost_fields(config: RunConfig) -> None:

@@ -111,7 +111,7 @@ def check_fit(config: RunConfig, verifier: Verifier) -> None:
     Raises:
         UsageError: One of them does not fit.
     """
-    check_layer_ids(verifier.layer_ids, int(verifier.text.num_hidden_layers))
+    check_layer_ids(verifier.layer_ids, int(verifier.text.num_hidden_layers), algorithm=config.train.algorithm)
     if config.vocab.draft_vocab_size > verifier.vocab_size:
         raise UsageError(
             "The draft's vocabulary is a part of the verifier's.",
@@ -220,7 +220,7 @@ def _read(model: str, name: str) -> dict[str, Any]:
 
 
 def _check_data(data: str) -> None:
-    if not data.endswith((".json", ".jsonl")):
+    if data.startswith("hf:") or not data.endswith((".json", ".jsonl")):
         return  # a data set's name: only speculators knows them, the step asks it
     if not Path(data).is_file():
         raise UsageError("prepare.data must be a readable file.", f"{data} does not exist", "Correct the path.")

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from ..conversations import ROLES
+from ..conversations import is_list, role_of
 from ..drift import UsageError
 from ..store import MANIFEST, SampleStore
 from .config import RunConfig
@@ -108,7 +108,7 @@ def _bound(config: RunConfig, shape: Shape) -> Workload:
     data, limit = config.prepare.data, config.prepare.max_samples
     longest = shape.longest_sample(config)
     samples, named = limit, f"prepare.max_samples, {limit}"
-    if data.endswith((".json", ".jsonl")):
+    if data.endswith((".json", ".jsonl")) and not data.startswith("hf:"):
         turns = rows_are_turns()
         there = count_answers(Path(data)) if turns else count_conversations(Path(data))
         if limit is None or there < limit:
@@ -136,7 +136,7 @@ def count_conversations(path: Path) -> int:
         UsageError: The file cannot be read.
     """
     with _readable(path), path.open("rb") as file:
-        if _is_list(path, file):
+        if is_list(path):
             return len(json.load(file))
         return sum(1 for line in file if line.strip())
 
@@ -151,21 +151,14 @@ def count_answers(path: Path) -> int:
         UsageError: The file cannot be read.
     """
     with _readable(path), path.open("rb") as file:
-        rows = json.load(file) if _is_list(path, file) else (json.loads(line) for line in file if line.strip())
+        rows = json.load(file) if is_list(path) else (json.loads(line) for line in file if line.strip())
         return sum(_answers(row) for row in rows)
 
 
 def _answers(row: Any) -> int:
     if "input_ids" in row:
         return 1
-    roles = (turn.get("role") or turn.get("from") for turn in row.get("conversations") or ())
-    return sum(ROLES.get(role) == "assistant" for role in roles)
-
-
-def _is_list(path: Path, file: BinaryIO) -> bool:
-    found = path.suffix == ".json" and file.read(4096).lstrip()[:1] == b"["
-    file.seek(0)
-    return found
+    return sum(role_of(turn) == "assistant" for turn in row.get("conversations") or ())
 
 
 @contextmanager
