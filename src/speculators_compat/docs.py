@@ -83,7 +83,24 @@ def compatibility_page() -> str:
         torch = next(iter(rows.values()))["torch"]
         lines.append(f"| {vllm} | {cells} | {torch} | {', '.join(sorted(transformers)) or ''} |")
     lines += [_audited_row(vllm, releases) for vllm in sorted(_only_audited(), key=Version)]
-    return "\n".join([*lines, *(AUDITED if _only_audited() else ()), "", *_reasons(), *_refusals()]) + "\n"
+    return "\n".join([*lines, *(AUDITED if _only_audited() else ()), "", *GIVEN, "", *_reasons(), *_refusals()]) + "\n"
+
+
+GIVEN = (
+    "## What each speculators gets",
+    "",
+    "| speculators | generator | rows of the preparation | samples | drafts that the pipeline trains |",
+    "|---|---|---|---|---|",
+    "| 0.3.0, 0.4.0, 0.4.0.1 | its own, mended | a conversation each | `data_<i>.pt` | EAGLE-3 |",
+    "| 0.5.0 | restored | a conversation each | `hs_<i>.safetensors` | EAGLE-3, DFlash |",
+    "| 0.6.0 | restored | a conversation each | `hs_<i>.safetensors` | EAGLE-3, DFlash, P-EAGLE |",
+    "| 0.7.0 | restored | a conversation each | `hs_<i>.safetensors` | EAGLE-3, DFlash, P-EAGLE, DSpark |",
+    "| 0.8.1 | restored | an assistant turn each, without a server | `hs_<i>.safetensors` | these, and DFlash 2 |",
+    "| 0.9.0 | restored | an assistant turn each, without a server | `hs_<i>.safetensors` | these, and XPress |",
+    "",
+    "One script and one configuration run on all of them. [The pipeline](pipeline.md#training-beside-speculators-05-and-later)",
+    "says what differs, [Through vLLM's server](server.md) what `launch` and `check-server` add from 0.5 on.",
+)
 
 
 AUDITED = (
