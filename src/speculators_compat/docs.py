@@ -98,8 +98,9 @@ GIVEN = (
     "| 0.8.1 | restored | an assistant turn each, without a server | `hs_<i>.safetensors` | these, and DFlash 2 |",
     "| 0.9.0 | restored | an assistant turn each, without a server | `hs_<i>.safetensors` | these, and XPress |",
     "",
-    "One script and one configuration run on all of them. [The pipeline](pipeline.md#training-beside-speculators-05-and-later)",
-    "says what differs, [Through vLLM's server](server.md) what `launch` and `check-server` add from 0.5 on.",
+    "One script and one configuration run on all of them.",
+    "[The pipeline](pipeline.md#training-beside-speculators-05-and-later) says what differs,",
+    "[Through vLLM's server](server.md) what `launch` and `check-server` add from 0.5 on.",
 )
 
 

@@ -88,7 +88,9 @@ def test_a_field_that_the_draft_does_not_read_is_refused_where_it_was_written(re
     release("0.6.0")
     check_options(config(tmp_path, algorithm="dflash"), VOCABULARY)
     check_options(config(tmp_path, algorithm="peagle", draft={"norm_before_residual": True}), VOCABULARY)
-    with pytest.raises(UsageError, match=r"a dflash draft\. Found: train\.ttt_steps, train\.draft\.norm_before_residual"):
+    with pytest.raises(
+        UsageError, match=r"a dflash draft\. Found: train\.ttt_steps, train\.draft\.norm_before_residual"
+    ):
         fields = {"algorithm": "dflash", "ttt_steps": 5, "draft": {"norm_before_residual": True}}
         check_options(config(tmp_path, **fields), VOCABULARY)
 
