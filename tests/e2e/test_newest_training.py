@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -153,6 +154,27 @@ def test_loaders_of_their_own(prepared, tmp_path):
     alone = with_training(prepared, tmp_path / "alone", epochs=1)
     step(alone)
     assert report(config)["first_loss"] == pytest.approx(report(alone)["first_loss"], rel=0.05)
+
+
+def test_converted_samples_train_the_same_draft(prepared, tmp_path):
+    """Into the form of 0.4 and back: every weight of the draft is the same, bit for bit."""
+    import torch
+    from safetensors.torch import load_file
+
+    from speculators_compat.exchange import export, import_
+
+    native, converted = (with_training(prepared, tmp_path / name, epochs=1) for name in ("native", "converted"))
+    with shim():
+        import_(native.data_dir, tmp_path / "old", rows=native.prepared_dir / "rows")
+        export(tmp_path / "old", tmp_path / "new")
+    states = converted.data_dir / "hidden_states"
+    shutil.rmtree(states)
+    shutil.copytree(tmp_path / "new" / "hidden_states", states)
+    step(native)
+    step(converted)
+    first, second = (load_file(Path(report(run)["checkpoint"]) / "model.safetensors") for run in (native, converted))
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 @pytest.mark.parametrize(
