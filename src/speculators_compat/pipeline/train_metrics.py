@@ -73,7 +73,7 @@ def _lines(config: RunConfig) -> list[dict[str, Any]]:
 
 
 def validations(config: RunConfig) -> Counter[int]:
-    """How often each epoch was validated, the last thing that a trainer does in one; nothing without a checkpoint.
+    """How often each epoch was validated, which is the last thing that a trainer does in one.
 
     Args:
         config: The run.
