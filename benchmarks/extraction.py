@@ -219,7 +219,8 @@ def plain_job(job: dict[str, Any], report: Report) -> None:
         name = "native extract_hidden_states to a RAM disk" if job["native"] else "plain prefill"
         clock = partial(asked, llm.collective_rpc)
         report.measure(name, partial(timed, job, same, run, clock))
-        report.measure(f"{name}, chat lengths", partial(timed, job, chat, run, clock))
+        if job["chat"]:
+            report.measure(f"{name}, chat lengths", partial(timed, job, chat, run, clock))
 
 
 def wait_for(folder: Path) -> float:
@@ -264,6 +265,8 @@ def generator_job(job: dict[str, Any], report: Report) -> None:
     ]
     generator = None
     for name, how, prompts, run in runs:
+        if prompts is chat and not job["chat"]:
+            continue
         if job["paths"] and not any(part in name for part in job["paths"]):
             continue
         if getattr(generator, "executor", None) is None:  # at first, and after a failure that closed it
@@ -538,7 +541,8 @@ class Run:
 
     def save(self) -> None:
         """Write everything."""
-        text = json.dumps({**self.content, "results": self.results}, indent=2) + "\n"
+        content = {**self.content, "medians": medians(self.results), "results": self.results}
+        text = json.dumps(content, indent=2) + "\n"
         (self.out / "extraction.json").write_text(text, encoding="utf-8")
         (self.out / "extraction.svg").write_text(chart(self.results), encoding="utf-8")
 
@@ -582,7 +586,7 @@ def measure(options: argparse.Namespace, models: Path, run: Run) -> None:
     base = {
         "dtype": options.dtype, "memory": options.memory, "repeats": options.repeats, "length": options.length,
         "count": options.count, "threads": options.threads, "paths": options.paths, "native": False,
-        "budget": options.budget,
+        "budget": options.budget, "chat": options.chat,
     }  # fmt: skip
     if "verify" in options.only:
         for name in options.checked:
@@ -601,18 +605,32 @@ def measure(options: argparse.Namespace, models: Path, run: Run) -> None:
     if "writers" in options.only:
         run.job("writers", "writers", job)
     if "speed" in options.only:
-        for runner in runners:
-            run.job(label("plain", runner), "plain", job, runner)
-            run.job(label("generator", runner), "generator", job, runner)
+        for runner, turn in itertools.product(runners, range(options.rounds)):
+            for name in ("plain", "generator"):
+                run.job(label(name, runner, turn), name, job, runner)
         if options.native:
             run.job("native", "plain", {**job, "native": True})
     if "memory" in options.only:
         run.job("memory", "memory", job, runners[0])
 
 
-def label(name: str, runner: str | None) -> str:
+def label(name: str, runner: str | None, turn: int = 0) -> str:
     """Name of a result."""
-    return name if runner is None else f"{name}, runner {runner}"
+    return name + f", runner {runner}" * (runner is not None) + f", round {turn + 1}" * bool(turn)
+
+
+def medians(results: dict[str, Any]) -> dict[str, float]:
+    """Of each path, the median of what its rounds' processes found.
+
+    On a CPU two processes that do the same can differ by a fifth from their first step to their last, with nothing
+    else running; so one process of each kind tells nothing about a few percent.
+    """
+    rounds: dict[str, list[float]] = {}
+    for job, found in results.items():
+        for path, value in found.items():
+            if isinstance(value, dict) and "median" in value:
+                rounds.setdefault(f"{job.split(', round ')[0]}: {path}", []).append(value["median"])
+    return {name: statistics.median(values) for name, values in rounds.items()}
 
 
 def facts() -> dict[str, Any]:
@@ -635,11 +653,13 @@ def main() -> int:
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--memory", type=float, default=0.5, help="gpu_memory_utilization")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=1, help="processes of plain and generator, one after the other")
     parser.add_argument("--length", type=int, default=1024, help="tokens of a prompt")
     parser.add_argument("--count", type=int, default=512, help="prompts")
     parser.add_argument("--budget", type=int, default=8192, help="tokens of a step")
     parser.add_argument("--threads", type=int, default=8, help="writers")
     parser.add_argument("--paths", nargs="*", default=[], help="parts of the names of the generator's paths")
+    parser.add_argument("--chat", action=argparse.BooleanOptionalAction, default=True, help="lengths as in chats too")
     parser.add_argument("--native", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--limit-s", type=float, default=300, help="most seconds of one engine's process")
     parser.add_argument("--total-s", type=float, default=480, help="most seconds of the whole run")

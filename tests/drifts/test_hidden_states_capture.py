@@ -40,7 +40,8 @@ def test_upstreams_loop_is_wrong_in_silence_and_ours_is_right(tiny_llama, specul
     lengths = [50, 40, 3, 60] if speculators_version.startswith("0.3") else [5 + 3 * i for i in range(12)]
     broken = run(tiny_llama, lengths, "hidden_states_capture")
     if RESTORED:
-        assert f"WRONG 0 OF {len(lengths)}" in broken.stdout, "the restored file has no loop of upstream's"
+        # The restored file has no loop of upstream's to fall back to.
+        assert "generate() comes with the drift hidden_states_capture" in broken.stderr, broken.stderr[-3000:]
     elif upstream_runs:
         assert broken.returncode == 0, broken.stderr[-3000:]  # nothing fails: that is the fault
         assert "WRONG" in broken.stdout

@@ -33,7 +33,7 @@ from vllm.v1.executor.multiproc_executor import MultiprocExecutor
 from vllm.v1.request import Request, RequestStatus  # noqa: F401 (as above)
 from vllm.v1.structured_output import StructuredOutputManager
 
-from speculators_compat.capture import generator as capture
+from speculators_compat.drift import UsageError
 
 __all__ = ["VllmHiddenStatesGenerator"]
 
@@ -153,8 +153,16 @@ class VllmHiddenStatesGenerator:
         )
 
     def generate(self, token_ids: Any) -> list[dict[str, Any]]:
-        """Hidden states of each prompt; see :func:`speculators_compat.capture.generator.generate`."""
-        return capture.generate(self, token_ids)
+        """Hidden states of each prompt; the drift ``hidden_states_capture`` supplies it.
+
+        Raises:
+            UsageError: The drift is switched off: there is no loop of upstream's to fall back to.
+        """
+        raise UsageError(
+            "On speculators 0.5 and later generate() comes with the drift hidden_states_capture.",
+            "SPECULATORS_COMPAT_DISABLE names it",
+            "Leave the drift on, or install a release that has a generator of its own: speculators 0.3 or 0.4.",
+        )
 
     def __del__(self) -> None:
         # When the interpreter ends, this module's names are gone; so nothing of it is used here.
