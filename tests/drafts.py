@@ -51,6 +51,28 @@ def draft_model(verifier: Path, config, draft_vocab: int | None = None):
     )
 
 
+def untrained(verifier: Path, algorithm: str = "eagle3"):
+    """A draft of speculators 0.5 or later, with its verifier's weights loaded."""
+    from speculators.models.dflash import DFlashDraftModel
+    from speculators.models.eagle3 import Eagle3DraftModel
+    from transformers import LlamaConfig, Qwen3Config
+
+    from speculators_compat.verifier import text_config
+
+    config = text_config(str(verifier))
+    layer, model = {"eagle3": (LlamaConfig, Eagle3DraftModel), "dflash": (Qwen3Config, DFlashDraftModel)}[algorithm]
+    size = {"hidden_size": config.hidden_size, "intermediate_size": 64, "vocab_size": config.vocab_size}
+    return model.from_training_args(
+        layer(num_attention_heads=4, num_hidden_layers=1, **size),
+        draft_vocab_size=config.vocab_size,
+        norm_before_residual=False,
+        ttt_steps=1,
+        target_layer_ids=[2, 3, 4],
+        mask_token_id=1,
+        verifier_name_or_path=str(verifier),
+    )
+
+
 def write_samples(folder: Path, config, count: int = 12, tokens: int = 48, vary: bool = True) -> Path:
     """Write ``data_{i}.pt`` files: ids count up, states are a function of the id; ``vary``: of unequal lengths."""
     import torch
@@ -171,6 +193,14 @@ def verifier_states(verifier: Path):
     with torch.no_grad():
         logits = model(torch.arange(10, 40).unsqueeze(0)).logits
     return seen[0], logits
+
+
+def error_of_targets(draft, verifier: Path) -> float:
+    """Relative L2 error of a draft's targets against the verifier's own logits."""
+    states, logits = verifier_states(verifier)
+    targets = draft.verifier_lm_head(draft.verifier_norm(states))
+    expected = logits if targets.shape == logits.shape else logits[..., draft.t2d]
+    return float((targets - expected).norm() / expected.norm())
 
 
 def assert_resumes(folder: Path) -> None:

@@ -33,13 +33,21 @@ OFFSET_NORMS = frozenset(
         "gemma2",
         "gemma3",
         "gemma3_text",
+        "minimax_m3_vl",
+        "minimax_m3_vl_text",
+        "qwen3_5",
+        "qwen3_5_moe",
+        "qwen3_5_moe_text",
+        "qwen3_5_text",
         "qwen3_next",
         "recurrent_gemma",
+        "step3p5",
+        "step3p7",
         "t5gemma",
         "vaultgemma",
     }
 )
-"""Model types whose RMSNorm multiplies by (1 + weight): ``modeling_*.py`` of transformers 4.57."""
+"""Model types whose final RMSNorm multiplies by (1 + weight): ``modeling_*.py`` of transformers 4.57 to 5.19."""
 
 _WRAPPED = ("text_config", "llm_config", "language_config")
 _ROTARY = frozenset({"rope_theta", "rope_scaling", "rope_parameters"})

@@ -6,7 +6,7 @@ from speculators_compat import UsageError
 from speculators_compat.drifts.draft_verifier_config import DRIFT
 from speculators_compat.testing import make_gemma3, make_kimi_k25, make_llama
 from speculators_compat.verifier import text_config
-from tests.drafts import draft_model
+from tests.drafts import draft_model, untrained
 from tests.drifts.text_configs import unknown_wrapper
 from tests.support import newer_trainer, older_trainer, shim
 
@@ -61,19 +61,3 @@ def test_symptom_without_and_loaded_weights_with(tmp_path):
         untrained(verifier)
     with shim():
         assert not untrained(verifier).embed_tokens.weight.isnan().any()
-
-
-def untrained(verifier):
-    from speculators.models.eagle3 import Eagle3DraftModel
-    from transformers import LlamaConfig
-
-    config = text_config(str(verifier))
-    size = {"hidden_size": config.hidden_size, "intermediate_size": 64, "vocab_size": config.vocab_size}
-    return Eagle3DraftModel.from_training_args(
-        LlamaConfig(num_attention_heads=4, num_hidden_layers=1, **size),
-        draft_vocab_size=config.vocab_size,
-        norm_before_residual=False,
-        ttt_steps=1,
-        target_layer_ids=[2, 3, 4],
-        verifier_name_or_path=str(verifier),
-    )

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from ..verifier import norm_offset, text_config
+
 PREPROCESSING = "speculators.data_generation.preprocessing"
 CORE = "speculators.models.eagle3.core"
 BLOCK_CORE = "speculators.models.dflash.core"
@@ -24,3 +28,28 @@ def has_accelerator() -> bool:
     import torch
 
     return bool(torch.accelerator.is_available())
+
+
+def final_norm_of_its_kind(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Around the loading of a verifier's weights: a final norm that multiplies by 1 + weight comes first.
+
+    The weight is loaded as the verifier stores it; adding the one to it would round it in the draft's dtype.
+    """
+    described = getattr(getattr(instance, "config", None), "speculators_config", None)
+    name_or_path = getattr(getattr(described, "verifier", None), "name_or_path", None)
+    norm = getattr(instance, "verifier_norm", None)
+    if norm is not None and name_or_path and norm_offset(text_config(name_or_path)):
+        instance.verifier_norm = _with_offset(norm)
+    wrapped(*args, **kwargs)
+
+
+def _with_offset(norm: Any) -> Any:
+    """Gemma's norm for ``[..., hidden]`` states in place of a plain one, as frozen, or what is given if it is one."""
+    from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
+
+    if isinstance(norm, Gemma3RMSNorm):
+        return norm
+    weight = norm.weight
+    ours = Gemma3RMSNorm(weight.numel(), eps=norm.variance_epsilon).to(device=weight.device, dtype=weight.dtype)
+    ours.weight.requires_grad_(weight.requires_grad)
+    return ours
