@@ -29,6 +29,7 @@ PINS_OF_VLLM_0_11 = {
     "tomli": "2.3.0",
     "typer": "0.19.2",
     "wrapt": "1.17.3",
+    "xxhash": "3.6.0",
 }
 
 
