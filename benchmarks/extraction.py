@@ -563,12 +563,7 @@ def run_process(command: list[str], env: dict[str, str], limit: float) -> str:
 
 def chart(results: dict[str, Any]) -> str:
     """Bars of every median, in tokens a second, as SVG."""
-    bars = [
-        (f"{job}: {name}" if job.count(",") else name, value["median"])
-        for job, found in results.items()
-        for name, value in found.items()
-        if isinstance(value, dict) and "median" in value
-    ]
+    bars = [(f"{job}: {name}" if job.count(",") else name, rate) for job, name, rate in measured(results)]
     most = max((rate for _, rate in bars), default=1)
     lines = [
         f'<text x="390" y="{22 * row + 16}" text-anchor="end">{name}</text>'
@@ -619,6 +614,14 @@ def label(name: str, runner: str | None, turn: int = 0) -> str:
     return name + f", runner {runner}" * (runner is not None) + f", round {turn + 1}" * bool(turn)
 
 
+def measured(results: dict[str, Any]) -> Iterator[tuple[str, str, float]]:
+    """Process, path and median rate in tokens a second of all that was timed."""
+    for job, found in results.items():
+        for name, value in found.items():
+            if isinstance(value, dict) and "median" in value:
+                yield job, name, value["median"]
+
+
 def medians(results: dict[str, Any]) -> dict[str, float]:
     """Of each path, the median of what its rounds' processes found.
 
@@ -626,10 +629,8 @@ def medians(results: dict[str, Any]) -> dict[str, float]:
     else running; so one process of each kind tells nothing about a few percent.
     """
     rounds: dict[str, list[float]] = {}
-    for job, found in results.items():
-        for path, value in found.items():
-            if isinstance(value, dict) and "median" in value:
-                rounds.setdefault(f"{job.split(', round ')[0]}: {path}", []).append(value["median"])
+    for job, name, rate in measured(results):
+        rounds.setdefault(f"{job.split(', round ')[0]}: {name}", []).append(rate)
     return {name: statistics.median(values) for name, values in rounds.items()}
 
 

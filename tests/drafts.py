@@ -195,8 +195,25 @@ def verifier_states(verifier: Path):
     return seen[0], logits
 
 
-def error_of_targets(draft, verifier: Path) -> float:
-    """Relative L2 error of a draft's targets against the verifier's own logits."""
+def check_targets(make_draft, verifier: Path, drift_id: str, *, wrong_without: bool) -> None:
+    """Hold a draft's targets against the verifier's own logits, with a drift off and with it on.
+
+    Args:
+        make_draft: From the verifier's folder.
+        verifier: That folder.
+        drift_id: The drift of its final norm.
+        wrong_without: Whether the targets are wrong with the drift off.
+    """
+    from tests.support import shim
+
+    with shim(without=drift_id):
+        assert (_error_of_targets(make_draft(verifier), verifier) > 0.1) is wrong_without
+    with shim():
+        assert _error_of_targets(make_draft(verifier), verifier) < 2e-5
+
+
+def _error_of_targets(draft, verifier: Path) -> float:
+    """Relative L2 error."""
     states, logits = verifier_states(verifier)
     targets = draft.verifier_lm_head(draft.verifier_norm(states))
     expected = logits if targets.shape == logits.shape else logits[..., draft.t2d]

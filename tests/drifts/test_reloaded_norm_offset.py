@@ -1,25 +1,20 @@
+from functools import partial
+
 import pytest
 
 from speculators_compat.drifts.reloaded_norm_offset import DRIFT
 from speculators_compat.testing import make_model
-from tests.drafts import error_of_targets, untrained
-from tests.support import applies, shim, speculators_is
+from tests.drafts import check_targets, untrained
+from tests.support import applies, speculators_is
 
 pytestmark = [pytest.mark.engine, applies(DRIFT)]
 
 
 @pytest.mark.parametrize(("kind", "wrong_without"), [("gemma3", True), ("llama", False)])
 def test_targets_are_the_verifiers_logits(tmp_path, kind, wrong_without):
-    verifier = make_model(kind, tmp_path / kind)
-    with shim(without=DRIFT.id):
-        assert (error_of_targets(untrained(verifier), verifier) > 0.1) is wrong_without
-    with shim():
-        assert error_of_targets(untrained(verifier), verifier) < 2e-5
+    check_targets(untrained, make_model(kind, tmp_path / kind), DRIFT.id, wrong_without=wrong_without)
 
 
 def test_targets_of_a_block_draft(tmp_path):
     verifier = make_model("gemma3", tmp_path / "gemma3")
-    with shim(without=DRIFT.id):
-        assert (error_of_targets(untrained(verifier, "dflash"), verifier) > 0.1) is speculators_is("<0.9")
-    with shim():
-        assert error_of_targets(untrained(verifier, "dflash"), verifier) < 2e-5
+    check_targets(partial(untrained, algorithm="dflash"), verifier, DRIFT.id, wrong_without=speculators_is("<0.9"))
