@@ -67,9 +67,9 @@ def raw():
             if owner is None:
                 continue
             *parents, name = site.path.split(".")
-            for parent in parents:
-                owner = getattr(owner, parent)
-            found[site.target] = vars(owner).get(name, MISSING)
+            for parent in parents:  # None: a class of another release
+                owner = getattr(owner, parent, None)
+            found[site.target] = MISSING if owner is None else vars(owner).get(name, MISSING)
     return found
 
 before = raw()
