@@ -20,6 +20,7 @@ from speculators_compat.pipeline import train
 from speculators_compat.pipeline.curves import read_curves
 from speculators_compat.pipeline.train_metrics import METRICS, validations
 from speculators_compat.pipeline.train_options import algorithms
+from speculators_compat.verifier import text_config
 from tests.support import interruptible, newer_trainer, shim
 from tests.training_runs import LAYER_IDS, make_run, make_verifier, options_of, with_training
 
@@ -54,18 +55,24 @@ def report(config) -> dict:
     return json.loads((config.steps_dir / "train.json").read_text())
 
 
-@pytest.mark.parametrize(
-    "algorithm", ["eagle3", pytest.param("dflash", marks=pytest.mark.cell), "peagle", "dspark", "xpress"]
-)
-def test_the_loss_falls_and_the_checkpoint_names_its_layers(prepared, tmp_path, algorithm, record_property):
+def train_and_check(prepared, output, algorithm):
+    """Train a draft of this kind; its loss falls, and its checkpoint says what it is.
+
+    Args:
+        prepared: Run with states and a vocabulary.
+        output: New folder.
+        algorithm: Skips where the installed trainer does not offer it.
+
+    Returns:
+        The step's report.
+    """
     with shim():
         if algorithm not in algorithms():
             pytest.skip(f"the installed trainer offers {algorithms()}")
         fields = {"algorithm": algorithm, "options": options_of(algorithm), "epochs": 3}
-        config = with_training(prepared, tmp_path / "run", **fields)
+        config = with_training(prepared, output, **fields)
         train.run(config)
     found = report(config)
-    record_property("losses", [found["first_validation_loss"], found["last_validation_loss"]])
     assert found["last_validation_loss"] < found["first_validation_loss"]
     assert found["last_loss"] < found["first_loss"]
     assert set(validations(config)) == {0, 1, 2}
@@ -82,6 +89,24 @@ def test_the_loss_falls_and_the_checkpoint_names_its_layers(prepared, tmp_path, 
     curves = read_curves(config)
     assert len(curves.train) == found["steps"]
     assert len(curves.validation_series("loss")) == 3
+    return found
+
+
+@pytest.mark.parametrize(
+    "algorithm", ["eagle3", pytest.param("dflash", marks=pytest.mark.cell), "peagle", "dspark", "xpress"]
+)
+def test_the_loss_falls_and_the_checkpoint_names_its_layers(prepared, tmp_path, algorithm, record_property):
+    found = train_and_check(prepared, tmp_path / "run", algorithm)
+    record_property("losses", [found["first_validation_loss"], found["last_validation_loss"]])
+
+
+def test_a_draft_of_the_whole_vocabulary_learns_too(prepared, tmp_path):
+    """dflash2 refuses a smaller one:
+    https://github.com/vllm-project/speculators/blob/v0.9.0/src/speculators/models/dflash2/core.py"""
+    verifier = Path(prepared.verifier)
+    with shim():
+        whole = make_run(tmp_path / "whole", verifier, text_config(str(verifier)).vocab_size)
+    train_and_check(whole, tmp_path / "run", "dflash2")
 
 
 def test_the_report_says_what_the_release_chose_itself(prepared, tmp_path):
