@@ -307,6 +307,31 @@ def test_an_extension_may_not_share_a_name_with_the_worker(found):
     assert ("name-clash", "get_spec", 17) in found(script, {})
 
 
+def test_a_module_is_a_loaded_model_only_where_the_api_is_at_hand(write):
+    """``nn.Module`` in code that never meets vLLM is any layer, and ``type[nn.Module]`` any layer's class."""
+    body = """
+        # Weights that vllm serves.
+        from torch import nn
+        def run(model: nn.Module):
+            model.layers
+        def build(norm: type[nn.Module]):
+            norm(8, eps=1e-6)
+    """
+    caller = write(
+        {
+            "speculators/__init__.py": "",
+            "speculators/apart.py": body,
+            "speculators/near.py": f"        import vllm{body}",
+        },
+        "caller",
+    )
+    report = audit(
+        open_source("speculators", str(caller / "speculators")), [open_source("vllm", str(write(API)))], MODELS
+    )
+    found = [(finding.kind, finding.name, finding.site.path.rpartition("/")[2]) for finding in report.findings]
+    assert found == [("missing-attribute", "layers", "near.py")]
+
+
 def test_a_moved_name_says_where_it_went(write):
     caller = write({"script.py": "from vllm.outputs import Piece"}, "caller")
     moved = {**API, "vllm/outputs.py": "class Output: ...", "vllm/pieces.py": "class Piece: ..."}

@@ -6,6 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from . import externals
+from .program import imported_packages
 from .values import (
     ANYTHING,
     NONE,
@@ -15,6 +16,7 @@ from .values import (
     ExternalInstance,
     Instance,
     Mapping,
+    Module,
     Sequence,
     Text,
     Value,
@@ -49,12 +51,14 @@ class Annotations:
 
     Args:
         inference: The inference that looks names up.
-        models: Classes that stand for a loaded model wherever the API says ``torch.nn.Module``.
+        models: Classes that stand for a loaded model wherever the API, or code that imports it, says
+            ``torch.nn.Module``.
     """
 
     def __init__(self, inference: Inference, models: tuple[str, ...] = ()) -> None:
         self._inference, self._models = inference, models
         self._loaded: Value | None = None
+        self._meant: dict[str, bool] = {}
         self._depth = 0
 
     def value(self, node: ast.expr, scope: Scope, owner: Class | None = None) -> Value:
@@ -115,12 +119,17 @@ class Annotations:
             return frozenset({Sequence(ANYTHING)})
         if last in MAPPINGS:
             return frozenset({Mapping(ANYTHING)})
-        if externals.canonical(name) == externals.MODULE_CLASS and self._means_model(scope.module.name):
+        if externals.canonical(name) == externals.MODULE_CLASS and self._means_model(scope.module):
             return self._loaded_model() or frozenset({ExternalInstance(name)})
         return frozenset({ExternalInstance(name)})
 
-    def _means_model(self, module: str) -> bool:
-        return not any(part in f".{module}." for part in NOT_WHOLE_MODELS)
+    def _means_model(self, module: Module) -> bool:
+        """Whether "some module" is a loaded model there: in the API itself, and in code that imports it."""
+        if module.name not in self._meant:
+            packages = {name.partition(".")[0] for name in self._models}
+            near = module.name.partition(".")[0] in packages or bool(packages & imported_packages(module.tree))
+            self._meant[module.name] = near and not any(part in f".{module.name}." for part in NOT_WHOLE_MODELS)
+        return self._meant[module.name]
 
     def _loaded_model(self) -> Value:
         """The model classes that the API has, each its own possibility."""
@@ -147,7 +156,9 @@ class Annotations:
         if name == "Union":
             return join(*values())
         if name in ("Type", "type"):
-            return frozenset(ClassObject(a.cls) for a in values()[0] if isinstance(a, Instance)) or ANYTHING
+            # Not of a loaded model (tagged): type[nn.Module] is any layer's class.
+            of = [atom for atom in values()[0] if isinstance(atom, Instance) and not atom.tag]
+            return frozenset(ClassObject(atom.cls) for atom in of) or ANYTHING
         if name in TRANSPARENT:
             first = values()[0]
             return join(first, frozenset({NONE})) if name == "Optional" else first

@@ -158,7 +158,8 @@ class Collector(Uses):
         certain = bad if bad and len(bad) == len(judged) and not unsure else tagged
         if certain and not self.tolerates("TypeError"):
             tags = tuple(sorted({_tag(item[0]) for item in certain} - {""}))
-            _, signature, found = certain[0]
+            # A set's order is another in each process.
+            _, signature, found = min(certain, key=lambda item: item[1].symbol)
             written = {keyword.arg: keyword for keyword in node.keywords}
             for problem in found if self._concludes else ():
                 self._report_call(written.get(problem.name, node), call, signature, problem, tags, scope)

@@ -13,7 +13,7 @@ from ..drift import UsageError
 from .sources import Source
 from .values import Binding, Module
 
-__all__ = ["Program", "is_type_checking", "target_bindings"]
+__all__ = ["Program", "imported_packages", "is_type_checking", "target_bindings"]
 
 # A tree of a 7,000-line module takes some 60 MB; one audit parses about 80 modules, and neighbours share many files.
 KEPT_TREES = 160
@@ -114,6 +114,17 @@ def parse(content: bytes, name: str) -> ast.Module:
         raise UsageError(
             "Every module must be Python.", f"{name}{f', line {line}' if line else ''}: {reason}", "Check the source."
         ) from None
+
+
+def imported_packages(tree: ast.Module) -> set[str]:
+    """Top-level packages that a module names in an absolute import, at any depth."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            names.add(node.module)
+    return {name.partition(".")[0] for name in names}
 
 
 def is_type_checking(test: ast.expr) -> bool:
