@@ -17,6 +17,8 @@ VLLM = (
     "0.29.0", "0.30.0", "0.31.0", "0.32.0", "0.33.0",
 )  # fmt: skip
 SPECULATORS = ("0.3.0", "0.4.0.1")
+# They drive vLLM through a server only: nothing in them calls it.
+WITHOUT_GENERATOR = ("0.5.0", "0.6.0", "0.7.0", "0.8.1", "0.9.0")
 
 
 @functools.cache

@@ -8,7 +8,7 @@ from speculators_compat import matrix
 from speculators_compat.audit.compare import audit
 
 from .figures import PAGE, page, pair
-from .releases import SPECULATORS, VLLM, source
+from .releases import SPECULATORS, VLLM, WITHOUT_GENERATOR, source
 from .truth import FITTING, truths
 
 
@@ -27,6 +27,13 @@ def test_a_pair_that_fits_raises_no_alarm(speculators, vllm):
     alarms = [finding for finding in report.findings if finding.counts and not finding.applies_to]
     assert alarms == []
     assert not report.unmended
+
+
+@pytest.mark.parametrize("vllm", VLLM)
+@pytest.mark.parametrize("speculators", WITHOUT_GENERATOR)
+def test_a_release_without_a_generator_raises_no_alarm(speculators, vllm):
+    report = audit(source("speculators", speculators), [source("vllm", vllm)])
+    assert [finding for finding in report.findings if finding.counts] == []
 
 
 @pytest.mark.parametrize("vllm", VLLM)
