@@ -165,8 +165,8 @@ needs_server = pytest.mark.skipif(
     "example_hidden_states_connector.py",
 )
 
-#: What keeps a server on a CPU from starting, whatever it serves: the command ``vllm`` asks for its version under the CUDA
-#: build's name, and the samplers pass arguments of a later GPU kernel to the CPU's.
+#: What keeps a server on a CPU from starting, whatever it serves: the command ``vllm`` asks for its version under the
+#: CUDA build's name, and the samplers pass arguments of a later GPU kernel to the CPU's.
 RUNNING = """
 import importlib.metadata, inspect
 import wrapt
