@@ -15,11 +15,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from speculators_compat.drift import UsageError
 from speculators_compat.layers import to_vllm_layer_ids
 from speculators_compat.pipeline import train
 from speculators_compat.pipeline.curves import read_curves
 from speculators_compat.pipeline.train_metrics import METRICS, validations
 from speculators_compat.pipeline.train_options import algorithms
+from speculators_compat.pipeline.trainers import has_schema
 from speculators_compat.verifier import text_config
 from tests.support import interruptible, newer_trainer, shim
 from tests.training_runs import LAYER_IDS, make_run, make_verifier, options_of, with_training
@@ -216,6 +218,23 @@ def test_bad_input_is_one_message(prepared, tmp_path, fields, message):
     done = step(config, expect=2)
     assert message in " ".join(done.stderr.split())
     assert not config.checkpoint_dir.exists()
+
+
+@pytest.mark.skipif(not has_schema(), reason="the optimizer is chosen from speculators 0.7 on")
+@pytest.mark.parametrize("options", [{}, {"optimizer": "muon"}])
+def test_a_torch_without_muon_takes_adamw(prepared, tmp_path, monkeypatch, options):
+    """As torch 2.8, beside vLLM 0.11."""
+    import torch
+
+    monkeypatch.delattr(torch.optim, "Muon", raising=False)
+    config = with_training(prepared, tmp_path / "run", epochs=1, options=options)
+    with shim():
+        if not options:
+            train.run(config)
+            assert report(config)["trainer"]["optimizer"] == "adamw"
+            return
+        with pytest.raises(UsageError, match=r"optimizer: muon beside torch \d"):
+            train.run(config)
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from .. import versions
 from ..drift import UsageError
 from .config import RunConfig
-from .trainers import has_noise, has_schema, installed_release, trains_on_rows
+from .trainers import has_muon, has_noise, has_schema, installed_release, trains_on_rows
 
 __all__ = ["EAGLE3", "FIELD_OF", "HARMLESS", "algorithms", "check_options", "known_options"]
 
@@ -264,8 +265,15 @@ def _is_written(config: RunConfig, name: str) -> bool:
 
 
 def _check_lost_fields(config: RunConfig) -> None:
-    """Refuse what a field asks for in so many words and the release no longer does; defaults pass."""
+    """Refuse what is asked for in so many words and the release does not do, or no longer; defaults pass."""
     section, release = config.train, installed_release()
+    if section.options.get("optimizer") == "muon" and not has_muon():
+        torch = versions.installed("torch")
+        raise UsageError(
+            "The optimizer muon is torch's own, from 2.9 on.",
+            f"train.options.optimizer: muon beside torch {torch.release if torch else 'unknown'}",
+            "Leave the option out: adamw is taken.",
+        )
     if "use_off_policy_tokens" in section.model_fields_set and not section.use_off_policy_tokens:
         raise UsageError(
             f"speculators {release} always feeds ground-truth tokens between the draft's steps.",

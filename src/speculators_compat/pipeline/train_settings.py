@@ -11,7 +11,7 @@ from ..store import write_json
 from .config import RunConfig
 from .draft import decoder_config, mask_token
 from .train_options import EAGLE3, known_options
-from .trainers import has_command, has_noise, installed_release
+from .trainers import has_command, has_muon, has_noise, has_schema, installed_release
 from .training_run import TrainingRun
 
 __all__ = ["flat_settings", "hidden_states_dtype", "typed_settings"]
@@ -101,6 +101,8 @@ def flat_settings(run: TrainingRun) -> dict[str, Any]:
         settings["use_off_policy_tokens"] = section.use_off_policy_tokens
     if has_noise():
         settings["noise_std"] = section.noise_std
+    if has_schema() and not has_muon():
+        settings["optimizer"] = "adamw"
     return {**settings, **{name: value for name, value in section.options.items() if name != "mask_token_id"}}
 
 

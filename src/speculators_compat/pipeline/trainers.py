@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .. import versions
 
-__all__ = ["has_command", "has_noise", "has_schema", "installed_release", "trains_on_rows"]
+__all__ = ["has_command", "has_muon", "has_noise", "has_schema", "installed_release", "trains_on_rows"]
 
 
 def installed_release() -> str:
@@ -26,6 +26,16 @@ def has_schema() -> bool:
 def has_command() -> bool:
     """Whether the package has the whole training command (``train/cli.py``); before, a script of the repository."""
     return _is(">=0.8")
+
+
+def has_muon() -> bool:
+    """Whether torch has the optimizer that the trainers from 0.7 on take where nobody names one: from 2.9 on.
+
+    https://docs.pytorch.org/docs/2.9/generated/torch.optim.Muon.html
+    """
+    import torch
+
+    return hasattr(torch.optim, "Muon")
 
 
 def has_noise() -> bool:
