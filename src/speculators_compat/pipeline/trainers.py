@@ -33,9 +33,8 @@ def has_muon() -> bool:
 
     https://docs.pytorch.org/docs/2.9/generated/torch.optim.Muon.html
     """
-    import torch
-
-    return hasattr(torch.optim, "Muon")
+    found = versions.installed("torch")
+    return found is None or versions.matches(found.release, ">=2.9") is not False
 
 
 def has_noise() -> bool:
